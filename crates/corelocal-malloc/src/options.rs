@@ -13,14 +13,12 @@
 //! ```
 //! Words that begin with `profile` (except `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check`
 //! and `count`, belong to the library (`corelocal::alloc`), which also counts for `stats`. If two signals are given
-//! for one purpose, the first counts. Unknown words are ignored; a set-uid program ignores the variable.
+//! for one purpose, the first counts. Unknown words are reported by the library; a set-uid program ignores the variable.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use corelocal::sys::without_libc;
-
-use super::signals;
 
 /// The options.
 #[derive(Clone, Copy)]
@@ -112,7 +110,7 @@ pub(crate) fn words() -> impl Iterator<Item = &'static [u8]> {
 fn read() -> u32 {
     words().fold(0, |options, word| {
         let signal = |name: &[u8], at: u32| {
-            let number = word.strip_prefix(name).and_then(signals::number);
+            let number = word.strip_prefix(name).and_then(without_libc::signal);
             // OR-ing two signal numbers yields a third; the first is kept.
             number
                 .filter(|_| Options(options).signal(at).is_none())

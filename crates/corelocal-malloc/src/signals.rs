@@ -86,18 +86,3 @@ extern "C" fn came(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the thread's own `errno`.
     unsafe { *libc::__errno_location() = errno };
 }
-
-/// Parses a signal's number, or its name as in kill(1), among those that are usually sent to ask for something.
-pub(crate) fn number(text: &[u8]) -> Option<c_int> {
-    let name = text.strip_prefix(b"SIG").unwrap_or(text);
-    match name {
-        b"USR1" => Some(libc::SIGUSR1),
-        b"USR2" => Some(libc::SIGUSR2),
-        b"HUP" => Some(libc::SIGHUP),
-        b"QUIT" => Some(libc::SIGQUIT),
-        digits => {
-            let number: c_int = core::str::from_utf8(digits).ok()?.parse().ok()?;
-            (1..=64).contains(&number).then_some(number)
-        }
-    }
-}

@@ -11,7 +11,7 @@
 //!   profile, profile:…    samples objects with the stacks that allocated them (`profile/`)
 //! ```
 //! `nodes:no` and `resident:SIZE` are applied here, too (`nodes.rs`, `release.rs`). Words are separated by commas.
-//! Unknown words are ignored here.
+//! Words that nothing knows are reported on standard error (`sys/words.rs`); those of the preloaded library are known, too.
 //!
 //! # Invariants
 //! 1. `WISHES` changes from `UNREAD` to its final value once.
@@ -24,6 +24,7 @@ use super::sampling::{Lot, Odds};
 use super::spans::Place;
 use super::{check, front, guard, instrumented, nodes, profile, release};
 use crate::sys::environment;
+use crate::sys::words::{Variable, signal};
 
 /// The modes of the process.
 #[derive(Clone, Copy)]
@@ -71,6 +72,46 @@ pub(super) fn wishes() -> Option<Wishes> {
     }
 }
 
+/// All words, here and in the preloaded library (`corelocal-malloc/src/options.rs`).
+static VARIABLE: Variable = Variable::new(
+    c"CORELOCAL_MALLOC",
+    &[
+        "check",
+        "count",
+        "guard",
+        "guard:N",
+        "profile",
+        "profile:PREFIX",
+        "profile-rate:BYTES",
+        "profile-signal:SIGNAL",
+        "nodes:no",
+        "nodes:N",
+        "pressure:no",
+        "resident:BYTES",
+        "background:yes",
+        "background:no",
+        "background:children",
+        "hugepages:no",
+        "stats",
+        "stats:json",
+        "stats-signal:SIGNAL",
+        "tally:PREFIX",
+    ],
+);
+
+/// Returns `true` for a word whose name takes a value, and that has a right one.
+fn has_value_of_its_name(word: &[u8]) -> bool {
+    let Some(at) = word.iter().position(|byte| *byte == b':') else { return false };
+    match (&word[..at], &word[at + 1..]) {
+        (b"guard", _) => guard::rate_of(word).is_some(),
+        (b"nodes", _) => nodes::wish_of(word).is_some(),
+        (b"profile-rate" | b"resident", value) => bytes(value).is_some(),
+        (b"profile-signal" | b"stats-signal", value) => signal(value).is_some(),
+        (b"profile" | b"tally", value) => !value.is_empty(),
+        _ => false,
+    }
+}
+
 #[cold]
 fn read() -> Option<Wishes> {
     if !environment::is_there() {
@@ -80,6 +121,7 @@ fn read() -> Option<Wishes> {
     let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
     // A set-uid program (AT_SECURE) ignores its environment, which another user may have written.
     let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
+    VARIABLE.report(value.to_bytes(), has_value_of_its_name);
     let words = value.to_bytes().split(|byte| *byte == b',');
     let wishes = Wishes(words.clone().map(wish_of).fold(READ, |wishes, wish| wishes | wish));
     // Checking and profiling exclude each other: both determine an object's place.

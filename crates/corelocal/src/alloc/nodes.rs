@@ -44,7 +44,7 @@ pub(super) fn configure(word: &[u8]) {
     }
 }
 
-fn wish_of(word: &[u8]) -> Option<u32> {
+pub(super) fn wish_of(word: &[u8]) -> Option<u32> {
     match word.strip_prefix(b"nodes:")? {
         b"no" => Some(1),
         [digit @ b'2'..=b'8'] => Some(u32::from(digit - b'0')),

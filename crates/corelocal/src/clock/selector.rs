@@ -44,6 +44,7 @@ use super::paravirtual;
 use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
 use crate::primitive::global::{AtomicU32, AtomicUsize, Ordering};
+use crate::sys::words::Variable;
 use crate::sys::{WipeOnFork, environment};
 
 /// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
@@ -324,8 +325,11 @@ fn is_validating(route: usize) -> bool {
 
 /// The best back-end that `CORELOCAL_CLOCK` allows.
 fn limit_by_environment() -> Backend {
+    static VARIABLE: Variable =
+        Variable::new(c"CORELOCAL_CLOCK", &["vdso", "libc", "anchor", "paravirtual"]);
     // SAFETY: used at once.
     let value = unsafe { environment::variable(c"CORELOCAL_CLOCK") }.unwrap_or_default();
+    VARIABLE.report(value.to_bytes(), |_| false);
     match value.to_bytes() {
         b"vdso" | b"libc" => Backend::Vdso,
         b"anchor" => Backend::Anchor,

@@ -70,6 +70,7 @@ pub(crate) mod trust;
 pub(crate) mod try_lock;
 pub mod vdso;
 pub(crate) mod wipe_on_fork;
+pub(crate) mod words;
 
 use crate::primitive::global::{AtomicUsize, Ordering};
 pub use caps::{Caps, Release, Vdso};
@@ -94,6 +95,7 @@ pub mod without_libc {
     pub use super::kernel_clock::nanoseconds;
     pub use super::process_id;
     pub use super::syscall::syscall;
+    pub use super::words::signal;
 }
 
 /// `getpid()`, see getpid(2).

@@ -41,11 +41,14 @@ pub use registration::{Abi, Owner, Refusal, Registration};
 #[cfg(not(any(loom, miri)))]
 pub use vfork::vfork;
 
+use core::ffi::CStr;
+
 use super::arch;
 use super::environment;
 use super::errno::Errno;
 use super::syscall::syscall;
 use super::wipe_on_fork::WipeOnFork;
+use super::words::Variable;
 use crate::primitive::global::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Offsets of the fields of `struct rseq`.
@@ -264,8 +267,12 @@ pub(crate) fn is_off_here() -> bool {
 }
 
 fn disabled_by_environment() -> bool {
+    static VARIABLE: Variable = Variable::new(NAME, &["off"]);
+    const NAME: &CStr = c"CORELOCAL_RSEQ";
     // SAFETY: used at once.
-    unsafe { environment::variable(c"CORELOCAL_RSEQ") == Some(c"off") }
+    let value = unsafe { environment::variable(NAME) }.unwrap_or_default();
+    VARIABLE.report(value.to_bytes(), |_| false);
+    value == c"off"
 }
 
 fn register_own() -> Result<(), Refusal> {

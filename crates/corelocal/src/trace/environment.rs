@@ -10,7 +10,7 @@
 //! 1. A program whose environment another user may have made (`AT_SECURE`) takes nothing from it.
 //! 2. A value that is wrong is reported on standard error, and nothing is recorded.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::CStr;
 use core::time::Duration;
 use std::ffi::CString;
 use std::format;
@@ -21,6 +21,7 @@ use super::memory::By;
 use super::options::Options;
 use crate::sys::environment;
 use crate::sys::stderr::Line;
+use crate::sys::words::signal;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
 const KNOWN: &str = "on, file=PATH, disk=PATH, max-file-bytes=N, files=N, max-bytes=N, min-age=TIME, coarse-times, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \
@@ -109,7 +110,7 @@ impl<'a> Wish<'a> {
                 "min-age" => options.min_age(time()?),
                 "pause" => options.dump_pause(time()?),
                 "flush" => options.flush_interval(time()?),
-                "signal" => options.dump_on_signal(signal(value).ok_or_else(wrong)?),
+                "signal" => options.dump_on_signal(signal(value.as_bytes()).ok_or_else(wrong)?),
                 "coarse-times" if value.is_empty() => options.coarse_times(),
                 "children" if value.is_empty() => options.children(),
                 "panic" if value.is_empty() => options.dump_on_panic(),
@@ -144,19 +145,6 @@ fn time(value: &str) -> Option<Duration> {
         "s" => Some(Duration::from_secs(number)),
         "m" => number.checked_mul(60).map(Duration::from_secs),
         _ => None,
-    }
-}
-
-/// A signal by its number, or its name with or without `SIG`.
-fn signal(value: &str) -> Option<c_int> {
-    let name = value.strip_prefix("SIG").unwrap_or(value);
-    match name {
-        "HUP" => Some(libc::SIGHUP),
-        "QUIT" => Some(libc::SIGQUIT),
-        "USR1" => Some(libc::SIGUSR1),
-        "USR2" => Some(libc::SIGUSR2),
-        "WINCH" => Some(libc::SIGWINCH),
-        _ => name.parse().ok().filter(|signal| (1..=64).contains(signal)),
     }
 }
 

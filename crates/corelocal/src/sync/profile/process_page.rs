@@ -30,6 +30,7 @@ use crate::sys::lines::Lines;
 use crate::sys::shared_file::{self, SharedFile};
 #[cfg(not(miri))]
 use crate::sys::stderr::Line;
+use crate::sys::words::Variable;
 use crate::sys::{Errno, environment};
 
 /// There is no page.
@@ -105,6 +106,8 @@ enum Wish<'a> {
 fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
     // SAFETY: the value is used at once, before the environment can change.
     let value = unsafe { variable(c"CORELOCAL_LOCKS") };
+    static VARIABLE: Variable = Variable::new(c"CORELOCAL_LOCKS", &["ready", "on", "/FOLDER"]);
+    report(&VARIABLE, value);
     let wish = match value.to_bytes() {
         b"ready" => Some(Wish::Ready),
         b"on" => Some(Wish::On),
@@ -122,6 +125,13 @@ pub(super) unsafe fn variable<'a>(name: &CStr) -> &'a CStr {
     // SAFETY: the caller guarantees that the value is used before the environment changes.
     let value = unsafe { environment::variable(name) };
     value.filter(|_| !environment::is_foreign()).unwrap_or_default()
+}
+
+/// Reports a value that means nothing. One that begins as a path is a folder, commas and all.
+pub(super) fn report(variable: &Variable, value: &CStr) {
+    if !value.to_bytes().starts_with(b"/") {
+        variable.report(value.to_bytes(), |_| false);
+    }
 }
 
 /// Makes the requested page in place of `before`. `None` if none is requested or another thread is making one.

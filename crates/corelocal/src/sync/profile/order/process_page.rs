@@ -15,6 +15,7 @@ use crate::sync::scope::Private;
 use crate::sys::Errno;
 use crate::sys::forks;
 use crate::sys::futex::Deadline;
+use crate::sys::words::Variable;
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
@@ -80,6 +81,8 @@ fn make(before: *mut Page) -> bool {
     }
     // SAFETY: the value is used at once.
     let value = unsafe { process_page::variable(c"CORELOCAL_LOCK_ORDER") };
+    static VARIABLE: Variable = Variable::new(c"CORELOCAL_LOCK_ORDER", &["on", "/FOLDER"]);
+    process_page::report(&VARIABLE, value);
     let made = match value.to_bytes() {
         b"on" => new(None).ok(),
         [b'/', ..] => {

@@ -1,5 +1,5 @@
 //! A thread that takes a lock, sleeps with it, releases it and takes it again at once does not starve another one: the
-//! other has its turn within a few of the greedy thread's.
+//! other has its turn within a few of the greedy thread's. Nor do threads that try with a short time limit, again and again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -17,6 +17,15 @@ const MOST_TURNS: u32 = 25;
 
 /// The most turns that the greedy thread had while the other waited for one.
 fn turns_while_waiting(hold: impl Fn(&dyn Fn()) + Sync, take: impl Fn() + Sync) -> u32 {
+    turns_beside(&[], hold, take)
+}
+
+/// The same while threads do this again and again.
+fn turns_beside(
+    others: &[&(dyn Fn() + Sync)],
+    hold: impl Fn(&dyn Fn()) + Sync,
+    take: impl Fn() + Sync,
+) -> u32 {
     let (stop, turns) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
         let greedy = || {
@@ -26,6 +35,13 @@ fn turns_while_waiting(hold: impl Fn(&dyn Fn()) + Sync, take: impl Fn() + Sync) 
             }
         };
         scope.spawn(greedy);
+        for other in others {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    other();
+                }
+            });
+        }
         let most = (0..100).map(|_| {
             thread::sleep(HELD / 2);
             let before = turns.load(Ordering::Relaxed);
@@ -38,8 +54,26 @@ fn turns_while_waiting(hold: impl Fn(&dyn Fn()) + Sync, take: impl Fn() + Sync) 
     })
 }
 
+/// The time limit of those that try.
+const TRIED: Duration = Duration::from_millis(1);
+
 macro_rules! fair {
-    ($($name:ident: $made:expr, $it:ident => $lock:expr;)*) => { $(
+    ($($name:ident: $made:expr, $it:ident => $lock:expr, $tries:ident: $try:expr;)*) => { $(
+        #[test]
+        fn $tries() {
+            let $it = $made;
+            let try_it = || drop($try);
+            let turns = turns_beside(
+                &[&try_it; 4],
+                |hold| {
+                    let _held = $lock;
+                    hold();
+                },
+                || drop($lock),
+            );
+            assert!(turns <= MOST_TURNS, "{turns} turns");
+        }
+
         #[test]
         fn $name() {
             let $it = $made;
@@ -56,24 +90,47 @@ macro_rules! fair {
 }
 
 fair! {
-    mutex: Mutex::new(()), it => it.lock();
-    shared_mutex: Mutex::<(), Shared>::with_scope(()), it => it.lock();
-    reentrant: ReentrantMutex::new(()), it => it.lock();
-    rwlock: RwLock::new(()), it => it.write();
+    mutex: Mutex::new(()), it => it.lock(), mutex_beside_tries: it.try_lock_for(TRIED);
+    shared_mutex: Mutex::<(), Shared>::with_scope(()), it => it.lock(), shared_mutex_beside_tries: it.try_lock_for(TRIED);
+    reentrant: ReentrantMutex::new(()), it => it.lock(), reentrant_beside_tries: it.try_lock_for(TRIED);
+    rwlock: RwLock::new(()), it => it.write(), rwlock_beside_tries: it.try_write_for(TRIED);
     // SAFETY: dropped once no thread owns it; no guard is forgotten.
-    robust: Box::pin(unsafe { RobustMutex::<()>::new(()) }), it => it.lock().unwrap();
+    robust: Box::pin(unsafe { RobustMutex::<()>::new(()) }), it => it.lock().unwrap(), robust_beside_tries: it.try_lock_for(TRIED);
     // SAFETY: dropped once no thread owns it; no guard is forgotten.
     shared_robust: Box::pin(unsafe { RobustMutex::<(), Shared>::with_scope(()) }),
-        it => it.lock().unwrap();
-    inheriting: Box::pin(PiMutex::new(())), it => it.lock().unwrap();
-    semaphore: Semaphore::new(1), it => it.acquire_permit();
-    shared_semaphore: Semaphore::<Shared>::with_scope(1), it => it.acquire_permit();
+        it => it.lock().unwrap(), shared_robust_beside_tries: it.try_lock_for(TRIED);
+    inheriting: Box::pin(PiMutex::new(())), it => it.lock().unwrap(), inheriting_beside_tries: it.try_lock_for(TRIED);
+    semaphore: Semaphore::new(1), it => it.acquire_permit(), semaphore_beside_tries: it.try_acquire_permit_for(TRIED);
+    shared_semaphore: Semaphore::<Shared>::with_scope(1), it => it.acquire_permit(), shared_semaphore_beside_tries: it.try_acquire_permit_for(TRIED);
 }
 
 #[test]
 fn event() {
     let event = AutoEvent::new(true);
     let turns = turns_while_waiting(
+        |hold| {
+            event.wait();
+            hold();
+            event.set();
+        },
+        || {
+            event.wait();
+            event.set();
+        },
+    );
+    assert!(turns <= MOST_TURNS, "{turns} turns");
+}
+
+#[test]
+fn event_beside_tries() {
+    let event = AutoEvent::new(true);
+    let try_it = || {
+        if !event.wait_for(TRIED).timed_out() {
+            event.set();
+        }
+    };
+    let turns = turns_beside(
+        &[&try_it; 4],
         |hold| {
             event.wait();
             hold();

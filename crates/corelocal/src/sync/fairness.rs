@@ -26,6 +26,12 @@ impl Patience {
     }
 }
 
+/// When a waiter that others have overtaken for long says so again, in case another thread took that back. `None` in a model,
+/// where a thread with a deadline may wake at any time, which would hide a missed wake-up.
+pub(super) fn next_claim(deadline: Option<Deadline>) -> Option<Deadline> {
+    if cfg!(loom) { None } else { Some(end_of_step_back(deadline)) }
+}
+
 /// Until when a newcomer lets a waiter go first.
 pub(super) fn end_of_step_back(deadline: Option<Deadline>) -> Deadline {
     let end = Deadline::after(STEP_BACK);

@@ -12,7 +12,8 @@
 //!
 //! STARVED is needed because a thread that gives a permit and takes it again at once is faster than the thread it
 //! woke. While it is set, a newcomer sleeps first, for 10 ms at most: the starving thread may have been killed, or
-//! may not have survived a fork.
+//! may not have survived a fork. A starving thread sets it again every 10 ms; a thread that gives up leaves it alone unless
+//! it starved itself.
 //!
 //! ```text
 //!   giver                                    taker
@@ -143,14 +144,15 @@ impl<S: Scope> Permits<S> {
         let (patience, mut is_starved) = (Patience::begin(), false);
         loop {
             wait.sleeps();
-            let is_over = match self.wait(deadline, is_starved) {
-                Wake::TimedOut => true,
-                // There was a permit, which another thread may have by now.
-                Wake::Differed => deadline.is_some_and(Deadline::has_come),
+            let claim = fairness::next_claim(deadline).filter(|_| is_starved);
+            let is_over = match self.wait(claim.or(deadline), is_starved) {
+                Wake::TimedOut if claim.is_none() => true,
+                // The time of the next claim; or there was a permit, which another thread may have by now.
+                Wake::TimedOut | Wake::Differed => deadline.is_some_and(Deadline::has_come),
                 _ => false,
             };
             if is_over {
-                return wait.end(self.leave_or_take());
+                return wait.end(self.leave_or_take(is_starved));
             }
             if self.take(AWAITED) {
                 return wait.end(true);
@@ -201,8 +203,13 @@ impl<S: Scope> Permits<S> {
 
     /// Passes a wake-up that this thread may have received to another sleeper.
     pub(super) fn leave(&self) {
-        let marked = |word| Some((word | AWAITED) & !STARVED);
-        // Relaxed: it only tells that threads may be sleeping. A starving thread that stays sets STARVED again.
+        self.leave_with(0);
+    }
+
+    /// The same, and clears these marks.
+    fn leave_with(&self, marks: u32) {
+        let marked = |word| Some((word | AWAITED) & !marks);
+        // Relaxed: it only tells that threads may be sleeping. Another starving thread sets STARVED again.
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, marked);
         if before.is_ok_and(|word| number(word) > 0) {
             Futex::wake(&self.word, 1);
@@ -210,11 +217,11 @@ impl<S: Scope> Permits<S> {
     }
 
     /// Ends a wait whose deadline has passed. Takes a permit if there is one after all.
-    fn leave_or_take(&self) -> bool {
+    fn leave_or_take(&self, is_starved: bool) -> bool {
         if self.take(AWAITED) {
             return true;
         }
-        self.leave();
+        self.leave_with(if is_starved { STARVED } else { 0 });
         false
     }
 

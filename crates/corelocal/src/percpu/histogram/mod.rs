@@ -22,6 +22,11 @@ use self::bucket::private::Sealed;
 use super::sums::{LINE, Sums};
 use crate::cid::{Cid, SlotIndex};
 
+/// The most that a bucket counts: so little that several threads may add as much at once.
+const MOST: i64 = 1 << 61;
+/// From this number on a bucket is read before it is added to.
+const CHECKED: u64 = 1 << 16;
+
 /// A histogram of `u64` values, such as latencies in nanoseconds or sizes in bytes. Threads on different cores record
 /// without contention.
 ///
@@ -62,7 +67,7 @@ use crate::cid::{Cid, SlotIndex};
 /// static TOO_PRECISE: Histogram<12> = Histogram::new(); // the part of a core is at most 1 MiB
 /// ```
 ///
-/// A bucket counts to 2^63 - 1.
+/// A bucket counts to 2^61 and stays there: [`record_n`](Histogram::record_n) does not wrap.
 ///
 /// # Where it may be used
 /// Like [`Counter`](super::Counter): in any thread, in signal handlers, before `main` and during thread exit, in the
@@ -109,13 +114,34 @@ where
         self.record_n(value, 1);
     }
 
-    /// Records a value `n` times, at most 2^63 - 1, at the cost of one.
+    /// Records a value `n` times at the cost of one. From 65,536 times on the bucket is read as well, and what would exceed
+    /// 2^61 is not counted; smaller numbers take two days of calls to get there.
     #[inline]
     pub fn record_n(&self, value: u64, n: u64) {
-        let n = n.min(i64::MAX as u64) as i64;
+        let at = bucket::index::<PRECISION>(value);
+        match n {
+            0..CHECKED => self.add_at(at, n as i64),
+            _ => self.record_many(at, n),
+        }
+    }
+
+    #[cold]
+    fn record_many(&self, at: usize, n: u64) {
+        let room = || MOST - self.sums.read::<LINE>(at / LINE * LINE)[at % LINE];
+        let n = n.min(room().max(0) as u64) as i64;
+        self.add_at(at, n);
+        // Other threads have done the same at the same time.
+        if room() < 0 {
+            self.add_at(at, -n);
+        }
+    }
+
+    /// Adds to the sum of a bucket.
+    #[inline]
+    fn add_at(&self, at: usize, n: i64) {
         // SAFETY: a bucket's index is below the number of buckets (invariant 1 of `bucket.rs`), which is the number
         // of sums.
-        unsafe { self.sums.add_at(bucket::index::<PRECISION>(value), n) }
+        unsafe { self.sums.add_at(at, n) }
     }
 
     /// A copy of what has been recorded: 15 KiB at the default precision.
@@ -247,6 +273,39 @@ mod tests {
         assert_eq!(histogram.count(), 0);
         histogram.record(9);
         assert_eq!(histogram.buckets().collect::<Vec<_>>(), [bucket(9, 9, 1)]);
+    }
+
+    #[test]
+    fn large_numbers_saturate() {
+        let histogram: Histogram = Histogram::new();
+        for n in [u64::MAX, u64::MAX, 1 << 62, 1 << 61, CHECKED, 5, 1] {
+            histogram.record_n(5, n);
+        }
+        histogram.record_n(7, 1);
+        let snapshot = histogram.snapshot();
+        // The small ones are not checked.
+        assert_eq!(snapshot.count(), MOST as u64 + 6 + 1);
+        assert_eq!((snapshot.quantile(0.5), snapshot.quantile(1.0)), (Some(5), Some(7)));
+        let mut sum = snapshot.clone();
+        (0..20).for_each(|_| sum.merge(&snapshot));
+        assert_eq!((sum.count(), sum.quantile(0.5)), (u64::MAX, Some(5)));
+        let below = Histogram::<3>::new();
+        below.record_n(9, (1 << 61) - 1);
+        below.record_n(9, 1 << 40);
+        assert_eq!(below.count(), MOST as u64);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn large_numbers_of_many_threads() {
+        static HISTOGRAM: Histogram = Histogram::new();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..10_000).for_each(|_| HISTOGRAM.record_n(5, 1 << 60)));
+            }
+        });
+        HISTOGRAM.record_n(5, u64::MAX);
+        assert_eq!(HISTOGRAM.count(), MOST as u64);
     }
 
     #[test]

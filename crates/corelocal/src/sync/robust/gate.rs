@@ -7,7 +7,9 @@
 //! # Invariants
 //! 1. The gate orders nothing, and the lock is right whatever the gate says: it decides only which thread tries first.
 //! 2. No thread waits at the gate for longer than 10 ms (`fairness.rs`). A thread that waited so long opens it, for the
-//!    waiter that closed it may have been killed, or left behind by a fork.
+//!    waiter that closed it may have been killed, or left behind by a fork. A waiter that is there closes it again within
+//!    10 ms. A thread whose own deadline ended its wait before opens the gate only if it got the lock, so threads that try
+//!    with short time limits let the waiter go first as others do.
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::fairness;
@@ -39,14 +41,19 @@ impl Gate {
         self.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// Waits at a closed gate.
+    /// Waits at a closed gate. Returns `false` if the deadline has come before it opened.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait(&self, deadline: Option<Deadline>, scope: Scope) {
+    pub(super) fn wait(&self, deadline: Option<Deadline>, scope: Scope) -> bool {
         let end = Some(fairness::end_of_step_back(deadline));
-        if sleep::wait(&self.state, CLOSED, end, scope) == Wake::TimedOut {
-            self.open(scope); // (2)
+        if sleep::wait(&self.state, CLOSED, end, scope) != Wake::TimedOut {
+            return true;
         }
+        if deadline.is_some_and(Deadline::has_come) {
+            return false;
+        }
+        self.open(scope); // (2)
+        true
     }
 
     pub(super) fn close(&self) {

@@ -82,12 +82,14 @@ impl Raw {
         deadline: Option<Deadline>,
         scope: Scope,
     ) -> Result<Taken, LockError> {
-        if !W::INHERITS && !self.gate.is_open() {
-            self.gate.wait(deadline, scope);
-        }
+        let is_open = W::INHERITS || self.gate.is_open() || self.gate.wait(deadline, scope);
         let take = || W::take(&self.word, &self.gate, me, deadline, scope);
         // SAFETY: the caller guarantees that the lock is neither moved nor freed until it is unlocked.
-        unsafe { self.lock_by::<W>(me, scope, take) }
+        let taken = unsafe { self.lock_by::<W>(me, scope, take) };
+        if !is_open && taken.is_ok() {
+            self.gate.open(scope);
+        }
+        taken
     }
 
     /// Acquires the lock if it is free.

@@ -21,7 +21,7 @@ use super::LockError;
 use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::bounded_wait;
-use crate::sync::fairness::Patience;
+use crate::sync::fairness::{self, Patience};
 use crate::sync::profile::{self, Wait};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
@@ -149,15 +149,22 @@ fn wait_and_take(
             continue;
         }
         me.step();
-        match patience {
-            None => patience = Some(Patience::begin()),
-            Some(patience) if patience.has_ended() => is_starved(),
-            Some(_) => {}
+        let is_late = patience.is_some_and(Patience::has_ended);
+        if is_late {
+            is_starved();
         }
+        patience = patience.or_else(|| Some(Patience::begin()));
         others = WAITERS;
         wait.sleeps();
-        // The sleep is bounded (invariant 4).
-        if bounded_wait::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut {
+        // The sleep is bounded (invariant 4), and shorter while this thread keeps the gate closed.
+        let is_over = match fairness::next_claim(deadline).filter(|_| is_late) {
+            Some(next) => {
+                let _: Wake = sleep::wait(word, waited, Some(next), Scope::Shared);
+                deadline.is_some_and(Deadline::has_come)
+            }
+            None => bounded_wait::wait(word, waited, deadline, Scope::Shared) == Wake::TimedOut,
+        };
+        if is_over {
             return Err(LockError::TimedOut);
         }
     }

@@ -8,7 +8,6 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
-use std::thread;
 
 use crate::Outcome;
 use crate::cross::{on_threads, under_load};
@@ -44,8 +43,7 @@ fn child(nth: u64, inherited: &[Object]) -> Result<(), String> {
     // What the parent took is the child's as well.
     given(inherited.to_vec())?;
     if nth % 8 == 1 {
-        let worker = thread::spawn(move || objects(&mut Random::new(nth), 200).and_then(given));
-        worker.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))?;
+        on_a_thread()?;
     }
     if nth % 8 == 2 {
         // SAFETY: as in `run`.
@@ -56,6 +54,27 @@ fn child(nth: u64, inherited: &[Object]) -> Result<(), String> {
         }
     }
     given(own)
+}
+
+/// Takes and gives back on a thread of the child's. By libc's function: a thread of the standard library takes a lock of it,
+/// which a starting thread of the parent may have held at the fork.
+fn on_a_thread() -> Result<(), String> {
+    extern "C" fn work(_: *mut c_void) -> *mut c_void {
+        let outcome = objects(&mut Random::new(7), 200).and_then(given);
+        outcome.err().map_or(ptr::null_mut(), |wrong| Box::into_raw(Box::new(wrong)).cast())
+    }
+    let (mut thread, mut wrong) = (0, ptr::null_mut());
+    // SAFETY: places for results; the thread is joined, and its result is one of the two above.
+    unsafe {
+        if libc::pthread_create(&mut thread, ptr::null(), work, ptr::null_mut()) != 0 {
+            return Err("no thread can be made".to_owned());
+        }
+        libc::pthread_join(thread, &mut wrong);
+        match wrong.is_null() {
+            true => Ok(()),
+            false => Err(*Box::from_raw(wrong.cast::<String>())),
+        }
+    }
 }
 
 /// So many children on each of so many threads, which share the memory of the thread that makes them.

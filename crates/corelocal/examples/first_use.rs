@@ -64,7 +64,7 @@ fn locks() {
     *PiMutex::new(1).lock().unwrap() += 1;
     let short = Duration::from_micros(1);
     assert!(Condvar::new().wait_for(&mut Mutex::new(()).lock(), short).timed_out());
-    Semaphore::new(1).acquire();
+    Semaphore::new(1).acquire_raw();
     AutoEvent::new(true).wait();
     ManualEvent::new(true).wait();
     assert!(Parker::new().park_for(short).timed_out());

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use corelocal::cid::CpuId;
-use corelocal::percpu::Queue;
+use corelocal::percpu::{PushError, Queue};
 use forked::End;
 use sandbox::{run_in_child, skip};
 use storm::scaled;
@@ -243,7 +243,7 @@ fn out_of_memory() {
             };
             limit(1 << 20);
             let refused = (1..).find(|n| queue.push(*n).is_err()).unwrap();
-            assert_eq!(queue.push(refused), Err(refused));
+            assert_eq!(queue.push(refused), Err(PushError(refused)));
             let fresh: Queue<u64> = Queue::new();
             let _ = fresh.push(1);
             let mut items: Vec<u64> = Vec::new();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use corelocal::cid::{self, Cid, CpuId};
-use corelocal::percpu::Ring;
+use corelocal::percpu::{PushError, Ring};
 use forked::End;
 use proptest::prelude::*;
 use sandbox::run_in_child;
@@ -33,8 +33,10 @@ impl Contained for Rings {
     fn step(number: usize) {
         let Some(token) = fresh() else { return };
         match number % 3 {
-            0 => WIDE.push(wide(token)).err().into_iter().for_each(see_wide),
-            _ => NARROW.push(token).err().into_iter().for_each(see),
+            0 => {
+                WIDE.push(wide(token)).err().into_iter().for_each(|PushError(item)| see_wide(item))
+            }
+            _ => NARROW.push(token).err().into_iter().for_each(|PushError(item)| see(item)),
         }
     }
 
@@ -288,7 +290,7 @@ where
                     prop_assert_eq!(pushed, Ok(()));
                     model.push_back(item(n));
                 } else {
-                    prop_assert_eq!(pushed, Err(item(n)));
+                    prop_assert_eq!(pushed, Err(PushError(item(n))));
                 }
             }
             Op::Pop => prop_assert_eq!(ring.pop(), model.pop_front()),

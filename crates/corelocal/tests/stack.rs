@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use corelocal::cid::{self, Busy, Cid, CpuId};
-use corelocal::percpu::{Batch, Stack};
+use corelocal::percpu::{Batch, PushError, Stack};
 use sandbox::{run_in_child, skip};
 use storm::scaled;
 use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
@@ -51,10 +51,13 @@ impl Contained for Stacks {
             }
         }
         match number / 4 % 4 {
-            0 => fresh().and_then(|token| NARROW.push(token).err()).into_iter().for_each(see),
+            0 => {
+                let refused = fresh().and_then(|token| NARROW.push(token).err());
+                refused.into_iter().for_each(|PushError(item)| see(item));
+            }
             1 => {
                 let refused = fresh().and_then(|token| WIDE.push(wide(token)).err());
-                refused.into_iter().for_each(see_wide);
+                refused.into_iter().for_each(|PushError(item)| see_wide(item));
             }
             2 => {
                 narrow.fill(std::iter::from_fn(fresh).take(1 + number % 5));

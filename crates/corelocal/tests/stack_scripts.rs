@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 
 use corelocal::cid::{self, Cid, CpuId};
-use corelocal::percpu::{Batch, Stack};
+use corelocal::percpu::{Batch, PushError, Stack};
 use proptest::prelude::*;
 use sandbox::{in_child, run_in_child};
 
@@ -59,7 +59,7 @@ where
         match op {
             Op::Push(n) => match stack.push(item(*n)) {
                 Ok(()) => add(&mut bag, item(*n)),
-                Err(refused) => assert_eq!(refused, item(*n)),
+                Err(PushError(refused)) => assert_eq!(refused, item(*n)),
             },
             Op::Pop => stack.pop().into_iter().for_each(|item| remove(&mut bag, item)),
             Op::PushSome(all) => {

@@ -64,7 +64,7 @@ macro_rules! fair {
             let $it = $made;
             let try_it = || drop($try);
             let turns = turns_beside(
-                &[&try_it; 4],
+                &[&try_it as &(dyn Fn() + Sync); 4],
                 |hold| {
                     let _held = $lock;
                     hold();
@@ -100,8 +100,8 @@ fair! {
     shared_robust: Box::pin(unsafe { RobustMutex::<(), Shared>::with_scope(()) }),
         it => it.lock().unwrap(), shared_robust_beside_tries: it.try_lock_for(TRIED);
     inheriting: Box::pin(PiMutex::new(())), it => it.lock().unwrap(), inheriting_beside_tries: it.try_lock_for(TRIED);
-    semaphore: Semaphore::new(1), it => it.acquire_permit(), semaphore_beside_tries: it.try_acquire_permit_for(TRIED);
-    shared_semaphore: Semaphore::<Shared>::with_scope(1), it => it.acquire_permit(), shared_semaphore_beside_tries: it.try_acquire_permit_for(TRIED);
+    semaphore: Semaphore::new(1), it => it.acquire(), semaphore_beside_tries: it.try_acquire_for(TRIED);
+    shared_semaphore: Semaphore::<Shared>::with_scope(1), it => it.acquire(), shared_semaphore_beside_tries: it.try_acquire_for(TRIED);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn event_beside_tries() {
         }
     };
     let turns = turns_beside(
-        &[&try_it; 4],
+        &[&try_it as &(dyn Fn() + Sync); 4],
         |hold| {
             event.wait();
             hold();

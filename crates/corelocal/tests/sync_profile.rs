@@ -138,7 +138,10 @@ fn each_kind_of_wait_is_counted() {
         });
 
         let semaphore = Semaphore::new(0);
-        check(&one_waits(Kind::Semaphore, || semaphore.acquire(), || semaphore.release()), true);
+        check(
+            &one_waits(Kind::Semaphore, || semaphore.acquire_raw(), || semaphore.release()),
+            true,
+        );
         let barrier = Barrier::new(2);
         let wait = || assert!(!barrier.wait().is_leader());
         check(&one_waits(Kind::Barrier, wait, || assert!(barrier.wait().is_leader())), true);
@@ -259,7 +262,7 @@ fn more_locks_than_there_is_room_for() {
     run_in_child("more_locks_than_there_is_room_for", wish("on"), || {
         let semaphores: Vec<_> = (0..1200).map(|_| Semaphore::new(0)).collect();
         for semaphore in &semaphores {
-            assert!(!semaphore.try_acquire_for(Duration::from_nanos(1)));
+            assert!(!semaphore.try_acquire_raw_for(Duration::from_nanos(1)));
         }
         let profile = profile();
         let known = profile.locks().count() as u64;

@@ -20,10 +20,10 @@ const SHORT: Duration = Duration::from_millis(2);
 #[test]
 fn a_permit_is_released_when_it_is_dropped() {
     let semaphore = Semaphore::new(2);
-    let first = semaphore.acquire_permit();
-    let second = semaphore.try_acquire_permit_for(SHORT).expect("one is left");
-    assert!(semaphore.try_acquire_permit().is_none());
-    assert!(semaphore.try_acquire_permit_until(Deadline::now()).is_none());
+    let first = semaphore.acquire();
+    let second = semaphore.try_acquire_for(SHORT).expect("one is left");
+    assert!(semaphore.try_acquire().is_none());
+    assert!(semaphore.try_acquire_until(Deadline::now()).is_none());
     // By another thread, and by a panic.
     thread::scope(|scope| {
         scope.spawn(move || drop(first));
@@ -35,7 +35,7 @@ fn a_permit_is_released_when_it_is_dropped() {
     }));
     assert!(panicked.is_err());
     assert_eq!(semaphore.available(), 2);
-    semaphore.acquire_permit().forget();
+    semaphore.acquire().forget();
     assert_eq!(semaphore.available(), 1);
 }
 
@@ -43,10 +43,10 @@ fn a_permit_is_released_when_it_is_dropped() {
 #[test]
 fn a_permit_may_own_a_share_of_its_semaphore() {
     let semaphore = std::sync::Arc::new(Semaphore::new(2));
-    let first = semaphore.acquire_permit_arc();
-    let second = semaphore.try_acquire_permit_arc().expect("one is left");
-    assert!(semaphore.try_acquire_permit_arc_for(SHORT).is_none());
-    assert!(semaphore.try_acquire_permit_arc_until(Deadline::now()).is_none());
+    let first = semaphore.acquire_arc();
+    let second = semaphore.try_acquire_arc().expect("one is left");
+    assert!(semaphore.try_acquire_arc_for(SHORT).is_none());
+    assert!(semaphore.try_acquire_arc_until(Deadline::now()).is_none());
     thread::spawn(move || drop(first)).join().unwrap();
     assert_eq!(semaphore.available(), 1);
     second.forget();
@@ -64,9 +64,9 @@ fn a_storm_of_permits() {
             scope.spawn(move || {
                 for round in 0..scaled(3000) {
                     let permit = match (thread + round) % 3 {
-                        0 => Some(semaphore.acquire_permit()),
-                        1 => semaphore.try_acquire_permit(),
-                        _ => semaphore.try_acquire_permit_for(Duration::from_micros(50)),
+                        0 => Some(semaphore.acquire()),
+                        1 => semaphore.try_acquire(),
+                        _ => semaphore.try_acquire_for(Duration::from_micros(50)),
                     };
                     if permit.is_some() {
                         assert!(inside.fetch_add(1, Ordering::Relaxed) < PERMITS);
@@ -88,9 +88,9 @@ fn permits_in_a_child() {
         |_| (),
         || {
             let own = Semaphore::new(2);
-            let permit = own.acquire_permit();
+            let permit = own.acquire();
             let shared = Semaphore::<Shared>::with_scope(2);
-            let of_parent = shared.acquire_permit();
+            let of_parent = shared.acquire();
             fork(|| {
                 drop(permit);
                 drop(of_parent);
@@ -113,7 +113,7 @@ fn a_child_does_not_wait_for_waiters_of_its_parent() {
                 for _ in 0..3 {
                     scope.spawn(|| {
                         while !done.load(Ordering::Relaxed) {
-                            let _permit = semaphore.acquire_permit();
+                            let _permit = semaphore.acquire();
                             thread::sleep(Duration::from_millis(3));
                         }
                     });
@@ -122,7 +122,7 @@ fn a_child_does_not_wait_for_waiters_of_its_parent() {
                     thread::sleep(Duration::from_millis(4));
                     fork(|| {
                         semaphore.release();
-                        (0..3).for_each(|_| drop(semaphore.acquire_permit()));
+                        (0..3).for_each(|_| drop(semaphore.acquire()));
                         check(semaphore.available() > 0, 1)
                     });
                 }

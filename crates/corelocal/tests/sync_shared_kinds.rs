@@ -111,7 +111,7 @@ fn other_side(all: &All, each: u64) -> i32 {
         }
     }
     for _ in 0..each {
-        if !all.permits.try_acquire_for(LONG) {
+        if !all.permits.try_acquire_raw_for(LONG) {
             return 4;
         }
         all.auto.set();

@@ -31,10 +31,10 @@ fn permits_are_kept_count_of() {
             scope.spawn(move || {
                 for turn in 0..each {
                     let taken = match (turn + i) % 4 {
-                        0 => permits.try_acquire(),
-                        1 => permits.try_acquire_for(Duration::from_micros(turn % 60)),
+                        0 => permits.try_acquire_raw(),
+                        1 => permits.try_acquire_raw_for(Duration::from_micros(turn % 60)),
                         _ => {
-                            permits.acquire();
+                            permits.acquire_raw();
                             true
                         }
                     };
@@ -68,7 +68,7 @@ fn handlers_release() {
     let given = thread::scope(|scope| {
         let taker = scope.spawn(|| {
             // The last one is given when all others were.
-            while PERMITS.try_acquire_for(Duration::from_secs(5)) {
+            while PERMITS.try_acquire_raw_for(Duration::from_secs(5)) {
                 taken.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -86,7 +86,7 @@ fn deadlines() {
     let span = Duration::from_millis(10);
     let event = ManualEvent::new(false);
     let waits: [(&str, &dyn Fn() -> bool); 6] = [
-        ("semaphore", &|| Semaphore::new(0).try_acquire_for(span)),
+        ("semaphore", &|| Semaphore::new(0).try_acquire_raw_for(span)),
         ("auto", &|| !AutoEvent::new(false).wait_for(span).timed_out()),
         ("manual", &|| !event.wait_for(span).timed_out()),
         ("parker", &|| !Parker::new().park_for(span).timed_out()),
@@ -103,7 +103,7 @@ fn deadlines() {
         assert!(start.elapsed() >= span, "{name}");
     }
     let past = Deadline::now();
-    assert!(Semaphore::new(1).try_acquire_until(past));
+    assert!(Semaphore::new(1).try_acquire_raw_until(past));
     assert!(!AutoEvent::new(true).wait_until(past).timed_out());
     assert!(!ManualEvent::new(true).wait_until(past).timed_out());
     assert!(!Latch::new(0).wait_until(past).timed_out());
@@ -132,7 +132,7 @@ fn deadlines_race_with_releases() {
         for round in 0..rounds {
             let span = Duration::from_micros(round % 120);
             ask.send(Duration::from_micros(60)).unwrap();
-            taken += u64::from(permits.try_acquire_for(span));
+            taken += u64::from(permits.try_acquire_raw_for(span));
         }
         drop(ask);
     });
@@ -265,7 +265,7 @@ fn two_processes_share_them_at_two_addresses() {
     mine.group.add(1);
     let child = mapped::child(|| {
         for _ in 0..each {
-            theirs.ping.acquire();
+            theirs.ping.acquire_raw();
             theirs.pong.set();
         }
         theirs.group.done();
@@ -320,8 +320,8 @@ fn our_step(semaphore: &Semaphore, step: Step) -> u32 {
             semaphore.release();
             1
         }
-        Step::TryWait => u32::from(semaphore.try_acquire()),
-        Step::TimedWait => u32::from(semaphore.try_acquire_for(Duration::ZERO)),
+        Step::TryWait => u32::from(semaphore.try_acquire_raw()),
+        Step::TimedWait => u32::from(semaphore.try_acquire_raw_for(Duration::ZERO)),
         Step::Value => semaphore.available(),
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use corelocal::clock::Instant;
-use corelocal::percpu::Queue;
+use corelocal::percpu::{PushError, Queue};
 
 /// What the writer gets.
 enum Entry {
@@ -43,7 +43,7 @@ fn main() -> io::Result<()> {
 
 /// Without memory the queue gives the entry back. This log waits for the writer then; another one may drop it, and count.
 fn log(queue: &Queue<Entry>, mut entry: Entry) {
-    while let Err(back) = queue.push(entry) {
+    while let Err(PushError(back)) = queue.push(entry) {
         entry = back;
         thread::yield_now();
     }

@@ -23,6 +23,7 @@ use crate::sys::membarrier;
 /// A frozen slot: no thread uses it, and no id is assigned it, until this is dropped.
 ///
 /// See [`freeze`].
+#[must_use = "the slot is frozen until this is dropped"]
 pub struct Frozen<I: Revocable = Cid> {
     slot: u32,
     freezer: Identity,

@@ -32,6 +32,7 @@ mod max;
 mod once_slot;
 mod per_cpu;
 mod pool;
+mod push_error;
 mod queue;
 #[cfg(not(loom))]
 mod reader_counts;
@@ -63,6 +64,7 @@ pub use lock::{Guard, Lock};
 pub use max::{Max, Min};
 pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
+pub use push_error::PushError;
 pub use queue::Queue;
 #[cfg(not(loom))]
 pub(crate) use reader_counts::{Group, ReaderCounts};

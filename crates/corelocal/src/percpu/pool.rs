@@ -11,6 +11,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
+use super::push_error::PushError;
 use super::stack::Stack;
 use crate::cid::{self, Busy, Cid, Revocable, SlotIndex};
 
@@ -114,7 +115,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
     /// # Errors
     /// Returns the object if this core has enough of them.
     #[inline]
-    pub fn try_put(&self, object: T) -> Result<(), T> {
+    pub fn try_put(&self, object: T) -> Result<(), PushError<T>> {
         self.idle.push(object)
     }
 

@@ -170,6 +170,7 @@ pub(super) fn dump_now() {
 
 /// A span, or any other value, whose life is measured: see [`dump_if_slow`].
 #[derive(Debug)]
+#[must_use = "the span ends when this is dropped: bind it to a name"]
 pub struct DumpIfSlow<S> {
     span: Option<S>,
     began: Instant,

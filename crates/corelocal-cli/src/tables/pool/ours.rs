@@ -1,6 +1,6 @@
 //! Our own, as contestants.
 
-use corelocal::percpu::{Pool, Stack};
+use corelocal::percpu::{Pool, PushError, Stack};
 
 use super::turns::{Item, Store, turns};
 use crate::tables::checked::Made;
@@ -13,7 +13,7 @@ pub fn in_stack() -> Made {
         }
 
         fn give(&self, item: Item) -> Result<(), Item> {
-            self.0.push(item)
+            self.0.push(item).map_err(PushError::into_inner)
         }
 
         fn drain(&self, each: &mut dyn FnMut(Item)) {
@@ -32,7 +32,7 @@ pub fn in_pool() -> Made {
         }
 
         fn give(&self, item: Item) -> Result<(), Item> {
-            self.0.try_put(item)
+            self.0.try_put(item).map_err(PushError::into_inner)
         }
 
         /// A pool gives its objects out one by one, or drops all of them, which `gone` has it do.

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use corelocal::cid::{Cid, CpuId, NodeCid, SlotIndex};
-use corelocal::percpu::{Batch, Pool, Queue, Ring, Stack, Word};
+use corelocal::percpu::{Batch, Pool, PushError, Queue, Ring, Stack, Word};
 
 use super::heap::Heap;
 
@@ -226,7 +226,7 @@ impl<const CAPACITY: usize> Bin for Pool<Pooled, CAPACITY> {
     fn put(&self, token: u64, flow: &mut Flow) {
         match self.try_put(Pooled(token)) {
             Ok(()) => flow.put(token),
-            Err(surplus) => _ = surplus.token(),
+            Err(PushError(surplus)) => _ = surplus.token(),
         }
     }
 

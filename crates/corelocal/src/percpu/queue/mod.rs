@@ -34,6 +34,7 @@ use super::blocking;
 use super::cursor::Cursor;
 use super::item_words::{DropAll, Words};
 use super::lazy_block::{Fallback, Owned};
+use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};
 use crate::sys::futex::Deadline;
@@ -147,14 +148,14 @@ impl<T, I: SlotIndex> Queue<T, I> {
     /// # Errors
     /// Returns the item if there is no memory.
     #[inline]
-    pub fn push(&self, item: T) -> Result<(), T> {
+    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         let words = Words::new(item);
         match self.push_section(&words) {
             Ok(exit) if exit.is_committed() => {
                 self.sleepers.notify();
                 Ok(())
             }
-            ended => self.push_otherwise(ended, words),
+            ended => self.push_otherwise(ended, words).map_err(PushError),
         }
     }
 

@@ -25,6 +25,7 @@ use self::slot::{Slot, Taken};
 use super::cursor::Cursor;
 use super::item_words::{DropAll, Words};
 use super::lazy_block::{Fallback, Owned};
+use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Slots};
 
@@ -109,7 +110,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
     /// # Errors
     /// Returns the item if this core's ring is full, or there is no memory for one.
     #[inline]
-    pub fn push(&self, item: T) -> Result<(), T> {
+    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         let words = Words::new(item);
         let mask = Slot::<T, CAPACITY>::MASK;
         let ended = if Words::<T>::COUNT == 1 {
@@ -136,7 +137,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
             },
         };
         // SAFETY: made of the item, which is still there.
-        Err(unsafe { rest.into_item() })
+        Err(PushError(unsafe { rest.into_item() }))
     }
 
     /// Takes the oldest item of some slot, going round the slots, 64 items at a time.

@@ -6,6 +6,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use crate::percpu::PushError;
 use crate::percpu::item_words::{DropAll, Words};
 
 /// Up to `N` items, the last of which is the top. They are pushed on or popped off a [`Stack`](super::Stack) in one
@@ -39,8 +40,8 @@ impl<T, const N: usize> Batch<T, N> {
     /// # Errors
     /// Returns the item if the batch is full.
     #[inline]
-    pub fn push(&mut self, item: T) -> Result<(), T> {
-        let Some(place) = self.places.get_mut(self.len) else { return Err(item) };
+    pub fn push(&mut self, item: T) -> Result<(), PushError<T>> {
+        let Some(place) = self.places.get_mut(self.len) else { return Err(PushError(item)) };
         *place = Words::new(item);
         self.len += 1;
         Ok(())

@@ -32,6 +32,7 @@ use core::fmt;
 use self::slot::Slot;
 use super::item_words::{DropAll, Words};
 use super::lazy_block::Owned;
+use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 
 /// Up to `CAPACITY` items for each core, last in, first out. Threads on different cores push and pop without
@@ -111,8 +112,10 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
     /// # Errors
     /// Returns the item if this core's stack is full, or there is no memory for one.
     #[inline]
-    pub fn push(&self, item: T) -> Result<(), T> {
-        if Words::<T>::COUNT == 1 { self.push_word(item) } else { self.push_words(item) }
+    pub fn push(&self, item: T) -> Result<(), PushError<T>> {
+        let pushed =
+            if Words::<T>::COUNT == 1 { self.push_word(item) } else { self.push_words(item) };
+        pushed.map_err(PushError)
     }
 
     /// Takes the item on top of this core's stack.
@@ -174,7 +177,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
     /// ```
     #[inline]
     pub fn push_or_spill<const N: usize>(&self, item: T, spill: impl FnOnce(Batch<T, N>)) {
-        if let Err(item) = self.push(item) {
+        if let Err(PushError(item)) = self.push(item) {
             self.spill(item, spill);
         }
     }
@@ -248,7 +251,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         let mut batch = Batch::new();
         self.pop_batch(N - 1, &mut batch);
         // Full once more: the thread has moved to another core, or a signal handler has pushed items.
-        if let Err(item) = self.push(item) {
+        if let Err(PushError(item)) = self.push(item) {
             // There is room for one.
             let _ = batch.push(item);
         }

@@ -31,7 +31,7 @@ fn what_a_stack_is() {
 #[test]
 fn no_capacity() {
     let stack: Stack<String, 0> = Stack::new();
-    assert_eq!(stack.push("no".to_string()), Err("no".to_string()));
+    assert_eq!(stack.push("no".to_string()), Err(PushError("no".to_string())));
     let slot = stack.slots.share().expect("memory");
     assert!(push_shared(Fallback::Shared(slot), Words::new(String::new())).is_err());
     assert!(stack.pop().is_none());

@@ -18,8 +18,9 @@ pub use permit::Permit;
 
 /// A number of permits that threads take and give back. 4 bytes.
 ///
-/// A permit has no owner: a thread other than the one that acquired it may release it, and so may a signal handler.
-/// As a [`Permit`] it is a value that releases it when dropped. All bytes 0 is a semaphore without permits.
+/// A [`Permit`] is released when it is dropped, by any thread. Where one thread acquires and another one releases, as in a
+/// queue, permits have no owner: [`acquire_raw`](Self::acquire_raw) and [`release`](Self::release). All bytes 0 is a
+/// semaphore without permits.
 ///
 /// Sleeping threads are woken in order of arrival. A newcomer may be faster, but not repeatedly: after 2 ms permits
 /// are reserved for threads that have slept. [`try_acquire`](Self::try_acquire) takes any permit.
@@ -29,9 +30,9 @@ pub use permit::Permit;
 ///
 /// static SLOTS: Semaphore = Semaphore::new(2);
 ///
-/// SLOTS.acquire();
+/// let permit = SLOTS.acquire();
 /// assert_eq!(SLOTS.available(), 1);
-/// SLOTS.release();
+/// drop(permit);
 /// ```
 ///
 /// # After fork
@@ -79,29 +80,31 @@ impl<S: Scope> Semaphore<S> {
         Semaphore { permits: Permits::new(permits) }
     }
 
-    /// Takes a permit; sleeps until there is one.
-    ///
-    /// What threads did before they released permits that have been taken happens before what follows.
+    /// Takes a permit that no value stands for; sleeps until there is one. The permit is gone until one is given by
+    /// [`release`](Self::release). Memory ordering: as [`acquire`](Self::acquire).
     #[inline]
-    pub fn acquire(&self) {
+    pub fn acquire_raw(&self) {
         self.permits.take_until(None, Kind::Semaphore);
     }
 
-    /// Takes a permit if there is one. Async-signal-safe.
+    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit; returns whether there was. Async-signal-safe.
     #[inline]
-    pub fn try_acquire(&self) -> bool {
+    #[must_use = "if it is `true`, a permit was taken"]
+    pub fn try_acquire_raw(&self) -> bool {
         self.permits.try_take()
     }
 
-    /// Takes a permit if there is one within the time span; returns whether it did.
+    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit within the time span; returns whether there was.
     #[inline]
-    pub fn try_acquire_for(&self, span: Duration) -> bool {
-        self.permits.take_unreserved() || self.try_acquire_until(Deadline::after(span))
+    #[must_use = "if it is `true`, a permit was taken"]
+    pub fn try_acquire_raw_for(&self, span: Duration) -> bool {
+        self.permits.take_unreserved() || self.try_acquire_raw_until(Deadline::after(span))
     }
 
-    /// Takes a permit if there is one before the deadline; returns whether it did.
+    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit before the deadline; returns whether there was.
     #[inline]
-    pub fn try_acquire_until(&self, deadline: Deadline) -> bool {
+    #[must_use = "if it is `true`, a permit was taken"]
+    pub fn try_acquire_raw_until(&self, deadline: Deadline) -> bool {
         self.permits.take_until(Some(deadline), Kind::Semaphore)
     }
 

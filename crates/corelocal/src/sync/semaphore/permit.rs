@@ -20,7 +20,7 @@ use crate::sys::futex::Deadline;
 ///
 /// static CONNECTIONS: Semaphore = Semaphore::new(100);
 ///
-/// let Some(permit) = CONNECTIONS.try_acquire_permit() else { return };
+/// let Some(permit) = CONNECTIONS.try_acquire() else { return };
 /// assert_eq!(CONNECTIONS.available(), 99);
 /// drop(permit); // at the end of the request, also by an early return or a panic
 /// assert_eq!(CONNECTIONS.available(), 100);
@@ -67,7 +67,7 @@ impl<S: Scope> Drop for Permit<'_, S> {
 /// use corelocal::sync::Semaphore;
 ///
 /// let workers = Arc::new(Semaphore::new(2));
-/// let permit = workers.acquire_permit_arc();
+/// let permit = workers.acquire_arc();
 /// let task = std::thread::spawn(move || {
 ///     // work
 ///     drop(permit);
@@ -109,29 +109,31 @@ impl<S: Scope> Drop for ArcPermit<S> {
 }
 
 impl<S: Scope> Semaphore<S> {
-    /// As [`acquire`](Self::acquire); returns a value that releases the permit when dropped.
+    /// Takes a permit, which is released when the result is dropped; sleeps until there is one.
+    ///
+    /// What threads did before they released permits that have been taken happens before what follows.
     #[inline]
-    pub fn acquire_permit(&self) -> Permit<'_, S> {
-        self.acquire();
+    pub fn acquire(&self) -> Permit<'_, S> {
+        self.acquire_raw();
         Permit::of(self)
     }
 
-    /// As [`try_acquire`](Self::try_acquire); returns a value that releases the permit when dropped.
+    /// Takes a permit if there is one, also one that is reserved for threads that have slept. Async-signal-safe.
     #[inline]
-    pub fn try_acquire_permit(&self) -> Option<Permit<'_, S>> {
-        self.try_acquire().then(|| Permit::of(self))
+    pub fn try_acquire(&self) -> Option<Permit<'_, S>> {
+        self.try_acquire_raw().then(|| Permit::of(self))
     }
 
-    /// As [`try_acquire_for`](Self::try_acquire_for); returns a value that releases the permit when dropped.
+    /// Takes a permit if there is one within the time span.
     #[inline]
-    pub fn try_acquire_permit_for(&self, span: Duration) -> Option<Permit<'_, S>> {
-        self.try_acquire_for(span).then(|| Permit::of(self))
+    pub fn try_acquire_for(&self, span: Duration) -> Option<Permit<'_, S>> {
+        self.try_acquire_raw_for(span).then(|| Permit::of(self))
     }
 
-    /// As [`try_acquire_until`](Self::try_acquire_until); returns a value that releases the permit when dropped.
+    /// Takes a permit if there is one before the deadline.
     #[inline]
-    pub fn try_acquire_permit_until(&self, deadline: Deadline) -> Option<Permit<'_, S>> {
-        self.try_acquire_until(deadline).then(|| Permit::of(self))
+    pub fn try_acquire_until(&self, deadline: Deadline) -> Option<Permit<'_, S>> {
+        self.try_acquire_raw_until(deadline).then(|| Permit::of(self))
     }
 }
 
@@ -140,29 +142,26 @@ impl<S: Scope> Semaphore<S> {
 impl<S: Scope> Semaphore<S> {
     /// As [`acquire`](Self::acquire); returns a value that owns the `Arc`.
     #[inline]
-    pub fn acquire_permit_arc(self: &Arc<Self>) -> ArcPermit<S> {
-        self.acquire();
+    pub fn acquire_arc(self: &Arc<Self>) -> ArcPermit<S> {
+        self.acquire_raw();
         ArcPermit::of(self)
     }
 
     /// As [`try_acquire`](Self::try_acquire); returns a value that owns the `Arc`.
     #[inline]
-    pub fn try_acquire_permit_arc(self: &Arc<Self>) -> Option<ArcPermit<S>> {
-        self.try_acquire().then(|| ArcPermit::of(self))
+    pub fn try_acquire_arc(self: &Arc<Self>) -> Option<ArcPermit<S>> {
+        self.try_acquire_raw().then(|| ArcPermit::of(self))
     }
 
     /// As [`try_acquire_for`](Self::try_acquire_for); returns a value that owns the `Arc`.
     #[inline]
-    pub fn try_acquire_permit_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcPermit<S>> {
-        self.try_acquire_for(span).then(|| ArcPermit::of(self))
+    pub fn try_acquire_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcPermit<S>> {
+        self.try_acquire_raw_for(span).then(|| ArcPermit::of(self))
     }
 
     /// As [`try_acquire_until`](Self::try_acquire_until), with a value that owns a share of the semaphore.
     #[inline]
-    pub fn try_acquire_permit_arc_until(
-        self: &Arc<Self>,
-        deadline: Deadline,
-    ) -> Option<ArcPermit<S>> {
-        self.try_acquire_until(deadline).then(|| ArcPermit::of(self))
+    pub fn try_acquire_arc_until(self: &Arc<Self>, deadline: Deadline) -> Option<ArcPermit<S>> {
+        self.try_acquire_raw_until(deadline).then(|| ArcPermit::of(self))
     }
 }

@@ -29,7 +29,7 @@ struct Unmarked;
 
 impl Kind for Unmarked {
     fn take(permits: &Semaphore, _: bool) -> bool {
-        permits.try_acquire()
+        permits.try_acquire_raw()
     }
 }
 
@@ -108,7 +108,7 @@ fn explore_two<K: Kind>(deadline: fn() -> Option<Deadline>) {
                 things[1].0.release();
             }
         });
-        let second = thread::spawn(move || things[1].0.acquire());
+        let second = thread::spawn(move || things[1].0.acquire_raw());
         things[0].0.release();
         things[1].0.release();
         both.join().unwrap();

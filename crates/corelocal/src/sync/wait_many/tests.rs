@@ -49,7 +49,7 @@ fn without_the_call_no_wake_up_is_lost() {
                     permits.release();
                 }
             });
-            scope.spawn(|| permits.acquire());
+            scope.spawn(|| permits.acquire_raw());
             event.set();
             permits.release();
         });

@@ -10,6 +10,7 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
+use super::arming::{Announces, Holders};
 use super::load::{Descriptor, Image};
 
 /// The successor of an instruction.
@@ -40,6 +41,8 @@ pub struct Step {
     pub instruction: Instruction,
     pub next: Vec<Edge>,
     pub write: Write,
+    /// Whether it stores the address of the section's own descriptor.
+    pub arms: bool,
     pub locked: bool,
     /// Whether it moves the stack pointer.
     pub moves_stack: bool,
@@ -100,9 +103,11 @@ pub fn section(image: &Image<'_>, descriptor: &Descriptor) -> Result<Vec<Step>, 
         Err(_) => Edge::Exit,
     };
     let mut factory = InstructionInfoFactory::new();
+    let mut holders = Holders::new(descriptor.address);
     let steps = instructions.iter().map(|instruction| {
         let info = factory.info(instruction);
         Step {
+            arms: holders.step(instruction, info) == Announces::Yes,
             next: successors(instruction).into_iter().map(edge).collect(),
             write: write(info),
             locked: instruction.has_lock_prefix() || is_exchange(instruction),

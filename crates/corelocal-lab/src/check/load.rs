@@ -128,6 +128,11 @@ impl<'a> Image<'a> {
         self.prepared.binary_search_by_key(&instruction, |entry| entry.target).is_ok()
     }
 
+    /// The executable sections.
+    pub fn regions(&self) -> &[Region<'a>] {
+        &self.text
+    }
+
     /// The executable bytes from `address` to the end of its section. Empty if there are none.
     pub fn code_at(&self, address: u64) -> &[u8] {
         let after = self.text.partition_point(|region| region.start <= address);

@@ -9,6 +9,7 @@
 //!   elf.rs      the file: sections, relocations, symbols
 //!   load.rs     descriptors with resolved addresses, and their code
 //!   code.rs     the code of sections, for a model that runs it
+//!   arming.rs   which store announces a section
 //!   decode.rs   one section's instructions and their successors
 //!   rules/      one function per rule: a section in, findings out
 //!   names.rs    functions and source lines for addresses
@@ -28,6 +29,7 @@
 //! # Ok::<(), corelocal_lab::check::Unreadable>(())
 //! ```
 
+mod arming;
 pub mod code;
 mod decode;
 mod elf;

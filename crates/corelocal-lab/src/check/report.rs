@@ -218,7 +218,14 @@ rules! {
         "compute in a register, and store once, last";
     RetryUnarmed "retry-unarmed" Error
         "The abort handler resumes the section without announcing it again; the kernel has cleared rseq_cs."
-        "go back to before the store to rseq_cs";
+        "go back to before the store of the descriptor's address to rseq_cs";
+    RetryUnproved "retry-unproved" Warning
+        "The abort handler resumes the section behind a store that may announce it: of a register, whose value is not \
+         known there."
+        "compute the descriptor's address in the handler, or go back to before that is done";
+    JumpIn "jump-in" Warning
+        "Code outside of the section jumps to an instruction within it, past its first ones."
+        "enter the section at its start, behind the store to rseq_cs";
     InputOverwritten "input-overwritten" Warning
         "The abort path reads a register that the section has overwritten."
         "write scratch registers only, or load the value again before its use";

@@ -7,6 +7,15 @@ use super::{As, Rule, SOUND, Section, Severity, check, rules, skip};
 /// Which rule a section breaks. A rule may have several.
 fn faults() -> Vec<(Rule, Section)> {
     let body = |rule, body| (rule, Section { body, ..SOUND });
+    let retry = |handler: &'static str| {
+        let handler = Box::leak(format!("{handler} jmp 4b\n").into_boxed_str());
+        (Rule::RetryUnarmed, Section { handler, ..SOUND })
+    };
+    let jump = |code: &str| {
+        let after = Box::leak(format!("xor %eax, %eax\n ret\n {code}").into_boxed_str());
+        let body = "mov %fs:4(%rdi), %eax\n shl $16, %rax\n 7: addq %rdx, (%rsi, %rax)\n";
+        (Rule::JumpIn, Section { body, after, ..SOUND })
+    };
     let declared = |rule, body, prepared| (rule, Section { body, prepared, ..SOUND });
     vec![
         (Rule::Version, Section { head: ".long 1, 0", ..SOUND }),
@@ -111,6 +120,34 @@ fn faults() -> Vec<(Rule, Section)> {
         body(Rule::UpdateBeforeCommit, "incq 8(%rsi)\n addq %rdx, (%rsi)\n"),
         body(Rule::UpdateBeforeCommit, "cmpxchg %rdx, 8(%rsi)\n mov %rdx, (%rsi)\n"),
         (Rule::RetryUnarmed, Section { handler: "jmp 4b\n", ..SOUND }),
+        // Stores that announce nothing, and then the retry.
+        retry("addl $1, (%rdx)\n"),
+        retry("addq $1, (%rdx)\n"),
+        retry("movq $0, %fs:8(%rdi)\n"),
+        retry("movl $1, (%rdx)\n"),
+        retry("mov %rdx, -8(%rsp)\n"),
+        retry("lea 3b(%rip), %rax\n"),
+        retry("lea 3b(%rip), %rax\n mov %rax, -8(%rsp)\n"),
+        retry("lea 3b(%rip), %rax\n mov %eax, (%rdx)\n"),
+        retry("lea 3b(%rip), %rax\n lock xadd %rax, (%rdx)\n"),
+        // One path announces, the other does not.
+        retry("test %rdx, %rdx\n je 4b\n lea 3b(%rip), %rax\n mov %rax, %fs:8(%rdi)\n"),
+        // It begins before it is announced, and the retry comes in behind that.
+        (
+            Rule::RetryUnarmed,
+            Section { start: "add", length: "5f - add", handler: "jmp 4b\n", ..SOUND },
+        ),
+        (Rule::RetryUnproved, Section { handler: "mov %rcx, %fs:8(%rdi)\n jmp 4b\n", ..SOUND }),
+        (
+            Rule::RetryUnproved,
+            Section {
+                handler: "lea 3b + 32(%rip), %rcx\n mov %rcx, %fs:8(%rdi)\n jmp 4b\n",
+                ..SOUND
+            },
+        ),
+        jump("xor %eax, %eax\n jmp 7b\n"),
+        jump("test %rdx, %rdx\n jne 7b\n ret\n"),
+        jump("call 7b\n ret\n"),
         (
             Rule::InputOverwritten,
             Section { body: "add %rdx, %rsi\n mov %rdx, (%rsi)\n", handler: "jmp add\n", ..SOUND },

@@ -82,6 +82,24 @@ fn shapes() -> Vec<(&'static str, Section, &'static [Rule])> {
             &[],
         ),
         (
+            "a section that begins before it is announced, and is retried from there",
+            Section { start: "add", length: "5f - add", handler: "jmp add\n", ..SOUND },
+            &[],
+        ),
+        (
+            "a handler that announces the section itself, through another register",
+            Section {
+                handler: "lea 3b(%rip), %rcx\n mov %rcx, %rax\n mov %rax, %fs:8(%rdi)\n jmp 4b\n",
+                ..SOUND
+            },
+            &[],
+        ),
+        (
+            "a handler that counts aborts, and goes back to before the announcement",
+            Section { handler: "incq (%rcx)\n jmp add\n", ..SOUND },
+            &[],
+        ),
+        (
             "a handler that puts the overwritten inputs back",
             Section {
                 body: "add %rdx, %rsi\n mov %rdx, (%rsi)\n",

@@ -2,19 +2,22 @@
 //!
 //! The kernel resumes a thread at abort_ip with the registers as they were in the middle of the section, and has
 //! cleared rseq_cs. So the handler must not enter the section without announcing it again, nor rely on a register
-//! that the section overwrites.
+//! that the section overwrites. Only a store of the section's own descriptor announces it (`arming.rs`). If the section
+//! begins before that store, the handler may enter it there, as long as nothing is loaded or stored in between.
 //!
 //! Invariants:
 //! - The walk follows both directions of a branch. It stops at calls, returns and jumps to computed addresses, and
 //!   after `LIMIT` instructions. So findings about registers are warnings.
 //! - Where two paths meet, only what both have done counts.
+//! - A store of an unknown register may be the announcement: its value may come from before the section. That is a warning.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use iced_x86::{InstructionInfoFactory, Register};
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, Register};
 
 use super::Breach;
+use crate::check::arming::{Announces, Holders};
 use crate::check::decode::{self, Step};
 use crate::check::load::{Descriptor, Image};
 use crate::check::report::Rule;
@@ -27,8 +30,22 @@ const LIMIT: usize = 512;
 struct Since {
     /// Registers written, whose old values no longer matter.
     written: u64,
-    /// Whether a word was stored, which may have been the announcement.
-    stored: bool,
+    holders: Holders,
+    /// Whether the section was announced, as far as is known.
+    announced: Announces,
+}
+
+impl Since {
+    /// What is so on both paths.
+    fn and(self, other: Since) -> Since {
+        let announced = match (self.announced, other.announced) {
+            (Announces::No, _) | (_, Announces::No) => Announces::No,
+            (Announces::Yes, Announces::Yes) => Announces::Yes,
+            _ => Announces::Perhaps,
+        };
+        let (written, holders) = (self.written & other.written, self.holders.and(other.holders));
+        Since { written, holders, announced }
+    }
 }
 
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
@@ -54,16 +71,15 @@ impl Walk<'_> {
     fn run(&mut self) {
         let mut factory = InstructionInfoFactory::new();
         let mut known: HashMap<u64, Since> = HashMap::new();
-        let mut open = vec![(self.descriptor.abort, Since { written: 0, stored: false })];
+        let holders = Holders::new(self.descriptor.address);
+        let first = Since { written: 0, holders, announced: Announces::No };
+        let mut open = vec![(self.descriptor.abort, first)];
         for _ in 0..LIMIT {
             let Some((address, since)) = open.pop() else { return };
             let since = match known.entry(address) {
                 Entry::Vacant(new) => *new.insert(since),
                 Entry::Occupied(mut old) => {
-                    let both = Since {
-                        written: old.get().written & since.written,
-                        stored: old.get().stored && since.stored,
-                    };
+                    let both = old.get().and(since);
                     if both == *old.get() {
                         continue;
                     }
@@ -71,21 +87,37 @@ impl Walk<'_> {
                     both
                 }
             };
-            if self.descriptor.contains(address) && !since.stored {
-                self.unarmed();
-                continue;
-            }
             let Some(instruction) = decode::from(self.image, address).next() else { continue };
             if instruction.is_invalid() || decode::is_call(&instruction) {
                 continue;
             }
             let info = factory.info(&instruction);
+            let mut holders = since.holders;
+            let announces = holders.step(&instruction, info);
+            let is_inside = self.descriptor.contains(address);
+            if is_inside && since.announced != Announces::Yes && announces != Announces::Yes {
+                let touches =
+                    !info.used_memory().is_empty() && instruction.mnemonic() != Mnemonic::Lea;
+                if since.announced == Announces::Perhaps {
+                    self.unknown();
+                    continue;
+                }
+                if touches || instruction.flow_control() != FlowControl::Next {
+                    self.unarmed();
+                    continue;
+                }
+            }
             for register in decode::read(info) {
                 self.read(address, register, since);
             }
             let since = Since {
                 written: since.written | decode::mask(decode::written(info)),
-                stored: since.stored || decode::write(info) != decode::Write::No,
+                holders,
+                announced: match announces {
+                    Announces::No => since.announced,
+                    Announces::Perhaps if since.announced == Announces::Yes => Announces::Yes,
+                    now => now,
+                },
             };
             // After a retry its outcome counts, not the abort's.
             let retried = self.descriptor.contains(address);
@@ -97,9 +129,18 @@ impl Walk<'_> {
 
     fn unarmed(&mut self) {
         if !self.found.iter().any(|breach| breach.rule == Rule::RetryUnarmed) {
-            let message = "this handler leads back into the section without a store to rseq_cs";
+            let message = "this handler leads back into the section without a store of its descriptor to rseq_cs";
             let at = self.descriptor.abort;
             self.found.push(Breach::new(Rule::RetryUnarmed, at, message));
+        }
+    }
+
+    fn unknown(&mut self) {
+        if !self.found.iter().any(|breach| breach.rule == Rule::RetryUnproved) {
+            let message = "this handler leads back into the section behind a store of a register that may hold its \
+                 descriptor, or something else";
+            let at = self.descriptor.abort;
+            self.found.push(Breach::new(Rule::RetryUnproved, at, message));
         }
     }
 

@@ -5,12 +5,13 @@
 //! - Instructions are decoded and judged once, however many descriptors name them.
 
 mod descriptor;
+mod entries;
 mod handler;
 mod instructions;
 mod stores;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use iced_x86::{Formatter as _, Instruction, IntelFormatter, OpKind};
 
@@ -72,6 +73,14 @@ pub fn run(object: &str, image: &Image<'_>) -> Report {
     if image.is_decoded() {
         breaches
             .extend(stores::undeserved(image, &sections).into_iter().map(|breach| (None, breach)));
+        // A handler that comes back unannounced is reported as that.
+        let is_retry = |rule| matches!(rule, Rule::RetryUnarmed | Rule::RetryUnproved);
+        let retried: HashSet<usize> = breaches
+            .iter()
+            .filter_map(|(index, breach)| index.filter(|_| is_retry(breach.rule)))
+            .collect();
+        let entries = entries::check(image).into_iter();
+        breaches.extend(entries.filter(|(index, _)| index.is_none_or(|it| !retried.contains(&it))));
     }
     report(object, image, &sections, breaches)
 }

@@ -73,9 +73,10 @@ fn stores_in(steps: &[Step]) -> Vec<usize> {
     (0..steps.len()).filter(|i| reached[*i] && stores_data(&steps[*i])).collect()
 }
 
-/// Calls and changes of the stack pointer are reported as such.
+/// Calls and changes of the stack pointer are reported as such. The announcement of the section may lie in it: then it is
+/// one from there on.
 fn stores_data(step: &Step) -> bool {
-    step.write != Write::No && !step.is_call() && !step.moves_stack
+    step.write != Write::No && !step.is_call() && !step.moves_stack && !step.arms
 }
 
 fn none(image: &Image<'_>, descriptor: &Descriptor) -> Breach {

@@ -3,12 +3,20 @@
 //! # Invariants
 //! 1. A file is used only if it has the bytes that this command carries. They are compared each time.
 //! 2. Each version has a folder of its own, so programs that have an older one loaded keep it.
+//! 3. Between the comparison and the loader's look at the path no other user can put something else there: the file, its folder
+//!    and all folders above it are this user's or root's, and only they may change names in them (`sys/trust.rs`).
 
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+
+use corelocal::sys;
 
 use super::library::OURS;
 use crate::output::path_line;
@@ -48,25 +56,71 @@ fn cache_folder() -> anyhow::Result<PathBuf> {
 }
 
 fn unpack(folder: &Path, library: &[u8]) -> anyhow::Result<PathBuf> {
+    const DO: &str = "set XDG_CACHE_HOME to a folder of your own that can be written";
+    let folder = made(folder)
+        .with_context(|| format!("cannot unpack {OURS} into {}; {DO}", path_line(folder)))?;
+    if let Some(other) = folder.ancestors().find(|folder| !is_trusted(folder)) {
+        bail!(
+            "cannot use {OURS} in {}: another user owns or may change {}; {DO}",
+            path_line(&folder),
+            path_line(other)
+        );
+    }
     let path = folder.join(OURS);
-    if std::fs::read(&path).is_ok_and(|found| found == library) {
+    if has_content(&path, library).unwrap_or(false) {
         return Ok(path);
     }
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir_all(folder)?;
-        let readable = std::fs::Permissions::from_mode(0o644);
-        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
-        file.write_all(library)?;
+    let write = || -> io::Result<()> {
+        let readable = Permissions::from_mode(0o644);
+        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(&folder)?;
+        // Past a limit of the process on the length of files this is an error, and the temporary file goes.
+        let number = |error: io::Error| sys::Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        sys::without_sigxfsz(|| file.write_all(library).map_err(number))
+            .map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
         file.persist(&path)?;
-        Ok(())
+        match has_content(&path, library)? {
+            true => Ok(()),
+            false => Err(io::Error::other("the file is not as it was written")),
+        }
     };
-    write().with_context(|| {
-        format!(
-            "cannot unpack {OURS} into {}; set XDG_CACHE_HOME to a folder that can be written",
-            path_line(folder)
-        )
-    })?;
+    write().with_context(|| format!("cannot unpack {OURS} into {}; {DO}", path_line(&folder)))?;
     Ok(path)
+}
+
+/// Makes the folder and the one above it for this user alone. Returns its path without links.
+fn made(folder: &Path) -> io::Result<PathBuf> {
+    let own = folder.parent().unwrap_or(folder);
+    if let Some(cache) = own.parent() {
+        fs::create_dir_all(cache)?;
+    }
+    for folder in [own, folder] {
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        // An earlier version made it for all. It may be another user's, which is found below.
+        let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
+    }
+    folder.canonicalize()
+}
+
+/// Whether only this user and root can change names in a folder.
+fn is_trusted(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|about| {
+        about.is_dir() && sys::is_trusted_folder(about.uid(), about.gid(), about.mode())
+    })
+}
+
+/// Whether the file may be loaded, and has this content. Nothing is waited for, and no more than that is read.
+fn has_content(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !sys::is_trusted_file(file.as_raw_fd()) || file.metadata()?.len() != content.len() as u64 {
+        return Ok(false);
+    }
+    let mut found = Vec::with_capacity(content.len());
+    file.take(content.len() as u64 + 1).read_to_end(&mut found)?;
+    Ok(found == content)
 }
 
 #[cfg(test)]
@@ -76,17 +130,79 @@ mod tests {
     #[test]
     fn is_unpacked_once_and_mended() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("a/b");
+        let place = folder.path().canonicalize().unwrap().join("a/b");
         let path = unpack(&place, b"library").unwrap();
-        let made = || std::fs::metadata(&path).unwrap().modified().unwrap();
+        let made = || fs::metadata(&path).unwrap().modified().unwrap();
         let first = made();
         assert_eq!(unpack(&place, b"library").unwrap(), path);
         assert_eq!(made(), first);
-        std::fs::write(&path, "librarx").unwrap();
+        fs::write(&path, "librarx").unwrap();
         unpack(&place, b"library").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"library");
+        assert_eq!(fs::read(&path).unwrap(), b"library");
         // The temporary file is gone.
-        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    }
+
+    /// What is in the place of the file is replaced without a look into it.
+    #[test]
+    fn what_is_no_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().canonicalize().unwrap().join("b");
+        let path = unpack(&place, b"library").unwrap();
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let put: [&dyn Fn(); 4] = [
+            // SAFETY: a name that ends with a zero byte.
+            &|| assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0),
+            &|| std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
+            &|| {
+                let more = place.join("more");
+                fs::write(&more, "library").unwrap();
+                fs::hard_link(&more, &path).unwrap();
+                fs::remove_file(&more).unwrap();
+            },
+            &|| {
+                fs::write(&path, "library").unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+            },
+        ];
+        for put in put {
+            fs::remove_file(&path).unwrap();
+            put();
+            assert_eq!(unpack(&place, b"library").unwrap(), path);
+            assert_eq!(fs::read(&path).unwrap(), b"library");
+            assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o644);
+        }
+    }
+
+    #[test]
+    fn folders_are_of_this_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().canonicalize().unwrap();
+        let place = cache.join("corelocal/1");
+        unpack(&place, b"library").unwrap();
+        for made in [&place, &cache.join("corelocal")] {
+            assert_eq!(fs::metadata(made).unwrap().mode() & 0o7777, 0o700);
+        }
+        // All may write to the one above.
+        fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
+        let error = format!("{:#}", unpack(&place, b"library").unwrap_err());
+        assert!(
+            error.contains("another user owns or may change") && error.contains("XDG_CACHE_HOME"),
+            "{error}"
+        );
+        fs::set_permissions(&cache, Permissions::from_mode(0o1777)).unwrap();
+        unpack(&place, b"library").unwrap();
+        fs::set_permissions(&cache, Permissions::from_mode(0o700)).unwrap();
+        // Another user's, where this one may give files away.
+        let theirs = cache.join("theirs");
+        fs::create_dir_all(theirs.join("corelocal/1")).unwrap();
+        if std::os::unix::fs::chown(&theirs, Some(60_000), None).is_err() {
+            return eprintln!(
+                "skipped: folders_are_of_this_user_alone: no right to give a folder away"
+            );
+        }
+        let error = format!("{:#}", unpack(&theirs.join("corelocal/1"), b"library").unwrap_err());
+        assert!(error.contains("another user owns or may change"), "{error}");
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub use rseq::{Abi, Owner, Refusal, Registration};
 #[doc(hidden)]
 pub use rseq::{in_vfork_child, vfork};
 #[doc(hidden)]
+pub use trust::{is_trusted_file, is_trusted_folder};
+#[doc(hidden)]
 pub use wipe_on_fork::WipeOnFork;
 
 /// What the malloc's own crate needs of the process without a call of libc, which a preloaded library may answer.

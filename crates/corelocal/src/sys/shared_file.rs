@@ -411,6 +411,12 @@ pub(crate) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// What `fstat` tells of a descriptor.
+pub(crate) fn status_by_descriptor(descriptor: c_int) -> Result<FileStatus, Errno> {
+    // SAFETY: a place for the answer; a number that is no descriptor is an error.
+    status_by(|stat| unsafe { libc::fstat(descriptor, stat) })
+}
+
 fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
     checked(ask(stat.as_mut_ptr()))?;

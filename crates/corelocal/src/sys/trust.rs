@@ -8,7 +8,8 @@
 //! 1. This module alone decides whom the library believes.
 
 use super::errno::Errno;
-use super::shared_file::{FileStatus, user};
+use super::shared_file::{FileStatus, status_by_descriptor, user};
+use core::ffi::c_int;
 
 /// The user that may do anything.
 const ROOT: u32 = 0;
@@ -101,6 +102,26 @@ impl Rule {
     }
 }
 
+/// Returns `true` if an open file may be loaded as code: a regular file of this process's user or root, with one name, that no
+/// other user may write to. For the command.
+#[doc(hidden)]
+pub fn is_trusted_file(descriptor: c_int) -> bool {
+    status_by_descriptor(descriptor).is_ok_and(|status| Rule::TRUSTED.judge(&status).is_ok())
+}
+
+/// Returns `true` if no other user can give names in a folder of this owner, group and mode to other files. In a folder that all
+/// may write to, as /tmp, that holds for files of this user if it is sticky. The user's own group is believed, since
+/// distributions give each user one and let it write. For the command.
+#[doc(hidden)]
+pub fn is_trusted_folder(owner: u32, group: u32, mode: u32) -> bool {
+    const STICKY: u32 = 0o1000;
+    // SAFETY: no preconditions.
+    let own_group = unsafe { libc::getegid() };
+    let is_group_out = mode & 0o020 == 0 || group == own_group || group == ROOT;
+    let is_closed = mode & 0o002 == 0 && is_group_out;
+    Owners::OwnOrRoot.include(owner) && (is_closed || mode & STICKY != 0)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -139,6 +160,29 @@ mod tests {
         assert_eq!(Owners::Own.include(ROOT), own == ROOT);
         let any = Rule { owners: Owners::Any, ..Rule::TRUSTED };
         assert_eq!(any.judge(&foreign), Ok(()));
+    }
+
+    #[test]
+    fn folders() {
+        let (own, other) = (user(), 60_000);
+        // SAFETY: no preconditions.
+        let group = unsafe { libc::getegid() };
+        for (owner, group, mode, is_trusted) in [
+            (own, group, 0o700, true),
+            (ROOT, 0, 0o755, true),
+            (own, group, 0o775, true),
+            (own, 60_000, 0o775, false),
+            (own, group, 0o777, false),
+            (ROOT, 0, 0o1777, true),
+            (other, group, 0o700, false),
+            (other, group, 0o1777, false),
+        ] {
+            assert_eq!(
+                is_trusted_folder(owner, group, mode),
+                is_trusted,
+                "{owner} {group} {mode:o}"
+            );
+        }
     }
 
     #[test]

@@ -45,6 +45,18 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     at_most(&file, most)
 }
 
+/// The maximum number of bytes of a text that people write: a scenario, a plan.
+const MOST_TEXT: u64 = 1 << 20;
+
+/// Reads a text that people write, as [`read`] does; it has at most a MiB.
+///
+/// # Errors
+/// As [`read`]; or it is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = read(path, MOST_TEXT)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
 /// Reads the first `most` bytes of a regular file, or all of a shorter one. Nothing is taken out of a pipe.
 ///
 /// # Errors
@@ -105,6 +117,13 @@ mod tests {
             read("/dev/zero".as_ref(), MOST).unwrap_err().to_string().contains("neither a regular")
         );
         assert!(read_start("/dev/zero".as_ref(), 3).is_err());
+        assert_eq!(read_text(&path).unwrap(), "content");
+        assert!(read_text("/dev/zero".as_ref()).is_err());
+        let long = dir.path().join("long");
+        std::fs::File::create(&long).unwrap().set_len(MOST_TEXT + 1).unwrap();
+        assert_eq!(read_text(&long).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        std::fs::write(&long, [0xff]).unwrap();
+        assert_eq!(read_text(&long).unwrap_err().kind(), ErrorKind::InvalidData);
         // A FIFO without a writer is empty.
         std::fs::remove_file(&path).unwrap();
         let fifo = std::ffi::CString::new(path.to_str().unwrap()).unwrap();

@@ -16,9 +16,9 @@ mod simulate;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use corelocal_lab::check;
 use corelocal_lab::sim::catalogue::{Entry, catalogue};
 use corelocal_lab::sim::rseq;
+use corelocal_lab::{check, input};
 
 use crate::cli::{LabArgs, LabCommand};
 use crate::output;
@@ -51,7 +51,7 @@ fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
     if with_sections {
         let program = std::env::current_exe()
             .context("cannot find this program's own file; is /proc mounted?")?;
-        let data = std::fs::read(&program)
+        let data = input::read(&program, input::MOST)
             .with_context(|| format!("cannot read {}", output::path_line(&program)))?;
         let codes =
             check::sections("this program", &data).map_err(|why| anyhow::anyhow!("{why}"))?;

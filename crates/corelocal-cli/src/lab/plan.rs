@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use corelocal::sys::Caps;
+use corelocal_lab::input;
 use corelocal_lab::sim::plan::{Ids, Policy, Process, ids, simulated};
 use maud::html;
 use serde::{Deserialize, Serialize};
@@ -113,7 +114,7 @@ fn answers(args: &PlanArgs) -> anyhow::Result<Vec<Answer>> {
 
 fn of_file(path: &Path) -> anyhow::Result<Vec<Answer>> {
     let name = output::path_line(path);
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = input::read_text(path).with_context(|| format!("cannot read {name}"))?;
     // The error shows the line.
     let plan: Plan = toml::from_str(&text).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
     let kernel = plan.kernel.as_deref().map(kernel).transpose().with_context(|| name.clone())?;

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use corelocal_lab::input;
 use corelocal_lab::sim::catalogue::{Case, Entry};
 use corelocal_lab::sim::cid::{Cids, CpuIds, Policy, Slots, V6_3, V6_4, V7_0};
 use corelocal_lab::sim::futex::{ANY, Age, Futexes, Kernel, Mapping, Op, Scope, WORDS};
@@ -111,7 +112,7 @@ pub fn load(path: &Path) -> Result<Entry, String> {
     let shipped = SHIPPED.iter().find(|(known, _)| path.as_os_str() == *known);
     let text = match shipped {
         Some((_, text)) => (*text).to_owned(),
-        None => std::fs::read_to_string(path).map_err(|error| {
+        None => input::read_text(path).map_err(|error| {
             let known = SHIPPED.map(|(known, _)| known).join(", ");
             format!("cannot read {name}: {error}; name a file, or a shipped scenario: {known}")
         })?,

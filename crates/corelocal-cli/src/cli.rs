@@ -578,8 +578,9 @@ pub struct ClockdArgs {
                             corelocal locks [OPTIONS] PROGRAM [ARGUMENT]...")]
 pub struct LocksArgs {
     /// The id of a process that has a profile: it was started with CORELOCAL_LOCKS=ready (or =on) in its environment,
-    /// or started one itself. Or a program to run, with its arguments. Its exit code is passed on, and with --json
-    /// its output goes to standard error
+    /// or started one itself. Or a program to run, with its arguments. Its exit code is passed on, and the report goes
+    /// to standard error. With --json and without --output that goes to standard output, and the program's output to
+    /// standard error
     #[arg(value_name = "PROCESS|PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
@@ -600,6 +601,9 @@ pub struct LocksArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write the report to this file, not to standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `heap`.
@@ -610,7 +614,8 @@ pub struct LocksArgs {
 pub struct HeapArgs {
     /// Files written by a program with corelocal's malloc that was started with CORELOCAL_MALLOC=profile. Without a
     /// slash, only a name that ends in .heap is a file. Or a program to run with that malloc, with its arguments. Its
-    /// exit code is passed on, and with --json its output goes to standard error
+    /// exit code is passed on, and the report goes to standard error. With --json and without --output that goes to
+    /// standard output, and the program's output to standard error
     #[arg(value_name = "FILE|PROGRAM", required = true)]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
@@ -663,6 +668,9 @@ pub struct HeapOptions {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Write the report to this file, not to standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `run`.

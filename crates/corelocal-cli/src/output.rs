@@ -56,6 +56,11 @@ pub fn complain(sentence: impl Display) {
     remark(format_args!("{ERROR}error:{ERROR:#} {sentence}\n"));
 }
 
+/// Text without colours, and without control characters but line feeds, as files have it.
+pub fn plain(text: &str) -> String {
+    visible(&anstream::adapter::strip_str(text).to_string()).into_owned()
+}
+
 /// Prints to standard error what is not worth failing for.
 pub fn remark(text: impl Display) {
     let text = text.to_string();

@@ -8,7 +8,8 @@
 //! - The folder is gone at the end, whatever happened.
 //! - A program that the signal would end is not sent it, as far as that can be seen: between the look and the signal
 //!   it may become another one.
-//! - The program has our standard input, output and error; with `--json`, its output goes to standard error.
+//! - The program has our standard input, output and error; with `--json` and without `--output`, its output goes to
+//!   standard error.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -69,7 +70,7 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
         command.env("LD_PRELOAD", value);
     }
     command.env("CORELOCAL_MALLOC", words(folder.path()));
-    if args.options.json {
+    if args.options.json && args.options.output.is_none() {
         command.stdout(Stdio::from(std::io::stderr()));
     }
     ignored_signals::give_to(&mut command);

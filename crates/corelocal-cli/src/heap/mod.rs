@@ -38,7 +38,8 @@ use clap::Parser as _;
 use serde::Serialize;
 
 use crate::cli::{HeapArgs, HeapFiles, HeapOptions};
-use crate::output::{self, complain, path_line};
+use crate::output::{complain, path_line};
+use crate::place::{self, Place};
 use crate::process::signals;
 use crate::report::{self, term};
 use diff::Difference;
@@ -128,15 +129,16 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|(heap, told)| Process::of(heap, told, options.top, options.peak))
         .collect();
+    let place = Place::of(options.output.as_deref(), !is_file, options.json);
     if options.json {
         let answer = Answer { version: env!("CARGO_PKG_VERSION"), processes };
-        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+        return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
     if is_file {
-        return output::finish(text::all(&processes, &[], term::width()), code);
+        return place::report(place, text::all(&processes, &[], term::width()), code);
     }
     let (shown, folded) = fold::fold(&processes);
-    output::finish(text::all(shown, &folded, term::width()), code)
+    place::report(place, text::all(shown, &folded, term::width()), code)
 }
 
 /// What came and went between two files.
@@ -159,11 +161,12 @@ fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::
         complain(complaint);
         code = ExitCode::FAILURE;
     }
+    let place = Place::of(options.output.as_deref(), false, options.json);
     if options.json {
         let answer = Compared { version: env!("CARGO_PKG_VERSION"), difference };
-        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+        return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(diff_text::all(&difference, term::width()), code)
+    place::report(place, diff_text::all(&difference, term::width()), code)
 }
 
 /// The files that were asked for; what went wrong.

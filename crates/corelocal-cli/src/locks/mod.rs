@@ -31,7 +31,8 @@ use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
 use crate::cli::LocksArgs;
-use crate::output::{self, complain};
+use crate::output::complain;
+use crate::place::{self, Place};
 use crate::process::signals;
 use crate::report::term;
 use summary::Process;
@@ -69,10 +70,17 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
         processes.iter_mut().for_each(|process| process.keep(args.top));
     }
     let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
+    let is_of_program = process_number(&args.target).is_none();
+    let place = Place::of(args.output.as_deref(), is_of_program, args.json);
     if args.json {
-        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+        return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+    place::report(place, text::all(&answer.processes, answer.seconds, term::width()), code)
+}
+
+/// Whether the program's output goes to standard error, as JSON goes to standard output.
+fn is_moved(args: &LocksArgs) -> bool {
+    args.json && args.output.is_none()
 }
 
 /// A program that is run for it.
@@ -81,7 +89,7 @@ fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)>
         let profile = <Profile as crate::process::kept::Kept>::open(path).ok()?;
         Some(Process::of(&profile, None, &[], None, maps)).filter(|process| !process.is_empty())
     };
-    let looked = launch::look(&args.target, args.time, args.json, ("CORELOCAL_LOCKS", read))?;
+    let looked = launch::look(&args.target, args.time, is_moved(args), ("CORELOCAL_LOCKS", read))?;
     let ((mut processes, seconds), code) = looked;
     processes.sort_by_key(|process| process.process);
     Ok(((processes, seconds), code))

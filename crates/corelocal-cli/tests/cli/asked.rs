@@ -162,7 +162,7 @@ fn profiles_of_memory_are_where_the_user_says() {
         assert_eq!(done.code, Some(0), "{}", done.whole());
         let words = format!("CORELOCAL_MALLOC=profile:{place}/corelocal-heap-");
         assert_eq!(done.out.contains(&words), is_there, "{}", done.whole());
-        assert!(done.out.contains("Heap of"), "{}", done.whole());
+        assert!(done.err.contains("Heap of"), "{}", done.whole());
     }
     assert_eq!(std::fs::read_dir(wanted).expect("the folder").count(), 0);
 }

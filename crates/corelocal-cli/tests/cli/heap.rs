@@ -145,11 +145,24 @@ fn a_table_and_the_peak() {
     let Some(library) = library("a_table_and_the_peak") else { return };
     let table = heap_of_program(&library, &["--top", "3"], "0").done();
     assert_eq!(table.code, Some(0), "{}", table.whole());
-    for text in ["begun", "Heap of", "holds_sixty", "MiB", "--peak shows the call sites"] {
-        assert!(table.out.contains(text), "{text}: {}", table.whole());
+    // The program's output is its own.
+    assert!(table.out.contains("begun") && !table.out.contains("MiB"), "{}", table.whole());
+    for text in ["Heap of", "holds_sixty", "MiB", "--peak shows the call sites"] {
+        assert!(table.err.contains(text), "{text}: {}", table.whole());
     }
     let peak = heap_of_program(&library, &["--peak"], "0").done();
-    assert!(peak.out.contains("holds_nothing"), "{}", peak.whole());
+    assert!(peak.err.contains("holds_nothing"), "{}", peak.whole());
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("report");
+    let name = file.to_str().expect("text");
+    let aside = heap_of_program(&library, &["-o", name], "0").done();
+    assert!(aside.out.contains("begun") && !aside.err.contains("Heap of"), "{}", aside.whole());
+    assert!(std::fs::read_to_string(&file).expect("a report").contains("holds_sixty"));
+    let aside =
+        heap_of_program(&library, &["--json", "-o", name, "--rate", "32K", "--top", "100"], "0")
+            .done();
+    assert!(aside.out.contains("begun"), "{}", aside.whole());
+    check(&json(&std::fs::read_to_string(&file).expect("a report")));
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn what_is_gone_is_said() {
     let done = heap(&library, &["--rate", "32K"], &["sh", "-c", &script]);
     assert_eq!(done.code, Some(0), "{}", done.whole());
     for text in ["a library was unloaded", "b.so (deleted), 0x"] {
-        assert!(done.out.contains(text), "{text}: {}", done.whole());
+        assert!(done.err.contains(text), "{text}: {}", done.whole());
     }
 }
 
@@ -111,6 +111,6 @@ fn the_program_comes_first_and_what_is_alike_is_counted() {
         assert!((objects - sum("objects")).abs() < 1.0, "{process:#}");
     }
     let done = heap(&[]);
-    assert!(done.out.contains("4 more processes have little"), "{}", done.whole());
-    assert_eq!(done.out.matches("Heap of").count(), 1, "{}", done.whole());
+    assert!(done.err.contains("4 more processes have little"), "{}", done.whole());
+    assert_eq!(done.err.matches("Heap of").count(), 1, "{}", done.whole());
 }

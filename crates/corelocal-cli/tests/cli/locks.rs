@@ -161,24 +161,20 @@ fn a_program_is_run_and_told_of() {
     assert!(done.err.contains("begun"), "{}", done.whole());
     let table = locks_of_program(&["--top", "1"], "500").done();
     assert_eq!(table.code, Some(0), "{}", table.whole());
-    for text in [
-        "begun",
-        "Waits for locks of",
-        "locks::HOT",
-        "rwlock write",
-        "longest holder",
-        "hold_for_long",
-    ] {
-        assert!(table.out.contains(text), "{text}: {}", table.whole());
+    assert!(table.out.contains("begun") && !table.out.contains("locks::HOT"), "{}", table.whole());
+    for text in
+        ["Waits for locks of", "locks::HOT", "rwlock write", "longest holder", "hold_for_long"]
+    {
+        assert!(table.err.contains(text), "{text}: {}", table.whole());
     }
-    assert!(!table.out.contains("locks::COLD") && table.out.contains("--top"), "{}", table.whole());
+    assert!(!table.err.contains("locks::COLD") && table.err.contains("--top"), "{}", table.whole());
 }
 
 #[test]
 fn the_programs_exit_code_is_ours() {
     let done = locks_of_program(&[], "exit-7").done();
     assert_eq!(done.code, Some(7), "{}", done.whole());
-    assert!(done.out.contains("No thread waited for a lock"), "{}", done.whole());
+    assert!(done.err.contains("No thread waited for a lock"), "{}", done.whole());
     assert_eq!(corelocal(&["locks", "sh", "-c", "kill -KILL $$"]).code, Some(137));
 }
 

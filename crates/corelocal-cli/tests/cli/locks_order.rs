@@ -140,7 +140,7 @@ fn orders_that_contradict_each_other_are_told_with_their_places() {
     assert!(done.err.contains("begun"), "{}", done.whole());
     let table = order_of_program(&[], "contradict");
     for text in ["Order of locks", "Potential deadlock", "locks_order::A", "then ", "first by"] {
-        assert!(table.out.contains(text), "{text}: {}", table.whole());
+        assert!(table.err.contains(text), "{text}: {}", table.whole());
     }
 }
 
@@ -149,8 +149,8 @@ fn what_is_no_danger_is_not_found() {
     for how in ["agree", "guarded"] {
         let done = order_of_program(&["--strict"], how);
         assert_eq!(done.code, Some(0), "{}", done.whole());
-        assert!(done.out.contains("no inconsistent lock orders"), "{}", done.whole());
-        assert_eq!(done.out.contains("Safe, because"), how == "guarded", "{}", done.whole());
+        assert!(done.err.contains("no inconsistent lock orders"), "{}", done.whole());
+        assert_eq!(done.err.contains("Safe, because"), how == "guarded", "{}", done.whole());
     }
 }
 

@@ -25,9 +25,10 @@ use corelocal::sync::profile::order::LockOrder;
 use serde::Serialize;
 
 use super::attach;
-use super::{UNABLE, launch, process_number};
+use super::{UNABLE, is_moved, launch, process_number};
 use crate::cli::LocksArgs;
-use crate::output::{self, complain};
+use crate::output::complain;
+use crate::place::{self, Place};
 use crate::process::kept::{self, Kept};
 use crate::process::proc_files;
 use crate::process::signals;
@@ -90,7 +91,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
                 let signals = *signals.get_or_init(signals::count);
                 read(path, maps, Look { apart: Duration::ZERO, top, signals })
             };
-            launch::look(&args.target, args.time, args.json, (LockOrder::VARIABLE, read))
+            launch::look(&args.target, args.time, is_moved(args), (LockOrder::VARIABLE, read))
         }
     };
     signals::note_no_more();
@@ -106,10 +107,12 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     let is_success = code == ExitCode::SUCCESS;
     let code = if args.strict && is_found && is_success { ExitCode::from(FOUND) } else { code };
     let answer = Answer { version: env!("CARGO_PKG_VERSION"), seconds, processes };
+    let is_of_program = process_number(&args.target).is_none();
+    let place = Place::of(args.output.as_deref(), is_of_program, args.json);
     if args.json {
-        return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
+        return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(text::all(&answer.processes, answer.seconds, term::width()), code)
+    place::report(place, text::all(&answer.processes, answer.seconds, term::width()), code)
 }
 
 /// How many potential deadlocks to show of a process: JSON has as many as there is room for.

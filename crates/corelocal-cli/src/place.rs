@@ -1,0 +1,50 @@
+//! Where a report goes: never between what a program that was run for it has written.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::output;
+use crate::report::file;
+
+/// Where a report goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// To standard output: it is the answer of the command.
+    Output,
+    /// To standard error: standard output is that of a program that was run.
+    Error,
+    /// To this file.
+    File(&'a Path),
+}
+
+impl<'a> Place<'a> {
+    /// Of a report on a program that was run, if it was, or on something that was there. JSON goes to standard output, which
+    /// the program does not have then.
+    pub fn of(file: Option<&'a Path>, is_of_program: bool, is_json: bool) -> Place<'a> {
+        match file {
+            Some(file) => Place::File(file),
+            None if is_of_program && !is_json => Place::Error,
+            None => Place::Output,
+        }
+    }
+}
+
+/// Writes a whole report, and returns the exit code of the command.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+pub fn report(place: Place<'_>, text: impl Display, code: ExitCode) -> anyhow::Result<ExitCode> {
+    match place {
+        Place::Output => return output::finish(text, code),
+        Place::Error => output::remark(text),
+        Place::File(path) => {
+            file::write(path, output::plain(&text.to_string()).as_bytes())
+                .with_context(|| format!("cannot write {}", output::path_line(path)))?;
+            output::remark(format_args!("wrote {}\n", output::path_line(path)));
+        }
+    }
+    Ok(code)
+}

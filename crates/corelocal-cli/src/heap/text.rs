@@ -87,7 +87,8 @@ fn amount(process: &Process) -> String {
     };
     match process.samples {
         0 => format!(
-            "nothing was sampled, at one object for each {rate}: little is in use; --rate {finer} samples more"
+            "nothing was sampled, at one object for each {rate}: little of corelocal's malloc is in use; memory of an allocator \
+             that the program has itself is not seen; --rate {finer} samples more"
         ),
         few if few < FEW && process.rate > 1 => {
             let samples = if few == 1 { "sample" } else { "samples" };

@@ -694,6 +694,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
+    /// The number of runs with each malloc before those that count, with --compare [default: one, with the first malloc]
+    #[arg(long, value_name = "N", requires = "compare")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub warmup: Option<u32>,
     /// Skip hit-rate counting, which makes corelocal's malloc slightly slower. With --compare hits are counted in an
     /// additional run, whose time is not shown
     #[arg(long)]

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A ratio is the quotient of two figures as they are shown.
-//! - A difference is called one if the rounds lie apart, by the rules of `report --compare`.
+//! - A difference is called one if the rounds lie apart, by the rules of `report --compare`, and there are at least
+//!   [`FEWEST`] of them. Nothing is called one after an interruption.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
@@ -16,6 +17,9 @@ use crate::mallocs::Malloc;
 use crate::report::compare::{self, Verdict};
 use crate::report::figures::figure;
 use crate::report::schema::{Better, Stat};
+
+/// The fewest rounds of which a difference is told.
+pub const FEWEST: usize = 5;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -98,10 +102,27 @@ impl Answer {
         }
     }
 
+    /// Notes that the comparison was ended by a signal, after so many whole runs.
+    pub fn interrupt(&mut self, signal: i32, whole_runs: usize) {
+        self.interrupted = Some(Interrupted { signal, whole_runs });
+        self.mallocs.iter_mut().for_each(|malloc| malloc.verdict = None);
+    }
+
+    /// The number of rounds.
+    pub fn rounds(&self) -> usize {
+        self.mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0)
+    }
+
     /// What is to be known of all runs, in sentences.
     pub fn remarks(&self) -> Vec<String> {
         let noise = self.noise.iter().map(|noise| format!("Noise: {noise}"));
-        self.ends().into_iter().chain(noise).collect()
+        let is_short = self.mallocs.len() > 1
+            && self.interrupted.is_none()
+            && (1..FEWEST).contains(&self.rounds());
+        let few = is_short.then(|| {
+            format!("Differences are called such from {FEWEST} rounds on: `--rounds {FEWEST}`.")
+        });
+        self.ends().into_iter().chain(few).chain(noise).collect()
     }
 
     fn ends(&self) -> Vec<String> {
@@ -213,7 +234,7 @@ impl Measured {
             wall_ratio: ratios[0],
             cpu_ratio: ratios[1],
             peak_ratio: ratios[2],
-            verdict,
+            verdict: verdict.filter(|_| runs.len().min(base.len()) >= FEWEST),
             resident: middle.map(|run| run.resident.clone()).unwrap_or_default(),
             caches: None,
         }
@@ -246,7 +267,7 @@ pub mod tests {
         }
     }
 
-    /// Two mallocs and three rounds of a program.
+    /// Two mallocs and five rounds of a program.
     pub fn answer() -> Answer {
         let ours = Malloc {
             id: "corelocal".to_owned(),
@@ -255,8 +276,9 @@ pub mod tests {
             library: Some("/x/libcorelocal_malloc.so".into()),
         };
         let libc = Malloc { label: "glibc 2.36".to_owned(), ..Malloc::of_libc() };
-        let slow = vec![run(2.0, 40_960, 0), run(3.0, 40_960, 0), run(4.0, 45_056, 0)];
-        let fast = vec![run(1.0, 20_480, 0), run(1.5, 20_480, 3 << 8), run(2.0, 20_480, 0)];
+        let slow = [2.0, 2.0, 3.0, 4.0, 4.0].map(|wall_s| run(wall_s, 40_960, 0)).to_vec();
+        let mut fast = [1.0, 1.0, 1.5, 2.0, 2.0].map(|wall_s| run(wall_s, 20_480, 0)).to_vec();
+        fast[1].status = ExitStatus::from_raw(3 << 8);
         let command = ["program".into(), "argument".into()];
         Answer::new(&command, vec![libc, ours], vec![slow, fast], vec![None, Some(tally())])
     }
@@ -269,12 +291,31 @@ pub mod tests {
         assert_eq!((libc.wall_ratio, ours.wall_ratio), (None, Some(0.5)));
         assert_eq!(ours.peak_ratio, Some(0.5));
         assert_eq!(ours.cpu_ratio, Some(1.0 / 1.75));
-        // Three rounds whose quartiles overlap.
+        // Rounds whose quartiles of time overlap.
         assert_eq!(ours.verdict.as_deref(), Some("50 % less peak memory"));
         assert_eq!(libc.verdict, None);
         assert_eq!(ours.final_kib.unwrap().median, 5120.0);
         assert_eq!((ours.ended.as_str(), ours.well), ("exit code 3", false));
         assert_eq!(ours.resident.len(), 3);
+    }
+
+    #[test]
+    fn few_rounds_and_interruptions_have_no_verdict() {
+        let mallocs = || {
+            vec![
+                Malloc::of_libc(),
+                Malloc { id: "x".to_owned(), library: Some("/x".into()), ..Malloc::of_libc() },
+            ]
+        };
+        let rounds = |n: usize, wall_s: f64| vec![run(wall_s, 40_960, 0); n];
+        let of =
+            |n| Answer::new(&[], mallocs(), vec![rounds(n, 2.0), rounds(n, 1.0)], vec![None, None]);
+        assert!(of(5).mallocs[1].verdict.is_some() && of(5).remarks().is_empty());
+        assert_eq!(of(4).mallocs[1].verdict, None);
+        assert!(of(4).remarks()[0].contains("--rounds 5"), "{:?}", of(4).remarks());
+        let mut ended = of(5);
+        ended.interrupt(2, 10);
+        assert_eq!(ended.mallocs[1].verdict, None);
     }
 
     #[test]
@@ -289,8 +330,8 @@ pub mod tests {
         assert_eq!(all, ["Runs ended with signal 9, with every malloc."]);
         // Interrupted before the second one's turn: not counted against either.
         let mut first = Answer::new(&[], mallocs(), vec![killed(), vec![]], vec![None, None]);
-        assert_eq!(first.remarks().len(), 1);
-        first.interrupted = Some(Interrupted { signal: 9, whole_runs: 0 });
+        assert_eq!(first.bad_ends().len(), 1);
+        first.interrupt(9, 0);
         assert_eq!(
             first.remarks(),
             ["Interrupted by signal 9: the figures cover part of one run."]

@@ -46,7 +46,7 @@ use crate::report::{self, term};
 use cache_stats::{Tally, Wanted};
 use input::Input;
 use launch::{Output, Run};
-use measured::{Answer, Interrupted};
+use measured::Answer;
 use program::{Program, Refusal};
 
 /// The command.
@@ -92,13 +92,19 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         launch::once(&program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
     };
     let progress = Progress::new(args.compare, rounds * mallocs.len());
-    if args.compare {
-        // The first run finds files and pages cold.
-        progress.show("warm-up", &mallocs[0]);
-        let run = once(&mallocs[0], Output::Nowhere, Wanted::Nothing)?;
+    // The first run finds files and pages cold.
+    let warm_ups = match args.warmup {
+        _ if !args.compare => Vec::new(),
+        None => vec![0],
+        Some(times) => (0..times).flat_map(|_| 0..mallocs.len()).collect(),
+    };
+    for nth in warm_ups {
+        progress.show("warm-up", &mallocs[nth]);
+        let run = once(&mallocs[nth], Output::Nowhere, Wanted::Nothing)?;
         if relay::came().is_some() {
             // There is nothing else to tell of.
-            runs[0].push(run);
+            runs[nth].push(run);
+            break;
         }
     }
     'all: for round in 0..rounds {
@@ -149,7 +155,9 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     let status = status.context("nothing was run").map_err(Refusal::unable)?;
     let mut answer = Answer::new(&args.target, mallocs, runs, tallies);
     answer.noise = noise;
-    answer.interrupted = interrupted.map(|signal| Interrupted { signal, whole_runs });
+    if let Some(signal) = interrupted {
+        answer.interrupt(signal, whole_runs);
+    }
     Ok((answer, status))
 }
 

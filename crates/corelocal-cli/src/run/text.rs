@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
@@ -91,10 +92,9 @@ fn caches(one: &Measured) -> Vec<(&'static str, String)> {
 
 fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
     let mut out = String::new();
-    let rounds = mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0);
-    let runs = match rounds {
+    let runs = match answer.rounds() {
         1 => "one run each".to_owned(),
-        _ => format!("medians of {rounds} alternating runs each"),
+        rounds => format!("medians of {rounds} alternating runs each"),
     };
     let _ = writeln!(
         out,
@@ -102,44 +102,23 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
         name(answer),
         mallocs.first().map_or("", |base| base.label.as_str()),
     );
-    let headings =
-        ["time s", "spread", "ratio", "cpu s", "ratio", "peak MiB", "ratio", "final MiB", "hits"];
-    let mut grid = term::grid(width);
-    let mut header = vec![term::heading("")];
-    header.extend(headings.map(|text| term::heading(text).set_alignment(CellAlignment::Right)));
-    grid.set_header(header);
-    let median = |stat: &Option<Stat>, unit: f64| stat.as_ref().map(|stat| stat.median / unit);
-    let spread = |stat: &Stat| format!("{:.0}%", 100.0 * (stat.q3 - stat.q1) / stat.median);
-    let columns: [Vec<Option<String>>; 9] = [
-        of(mallocs, |m| median(&m.wall_s, 1.0).map(figure)),
-        of(mallocs, |m| m.wall_s.as_ref().filter(|stat| stat.n > 1).map(spread)),
-        of(mallocs, |m| m.wall_ratio.map(ratio)),
-        of(mallocs, |m| median(&m.cpu_s, 1.0).map(figure)),
-        of(mallocs, |m| m.cpu_ratio.map(ratio)),
-        of(mallocs, |m| median(&m.peak_kib, 1024.0).map(figure)),
-        of(mallocs, |m| m.peak_ratio.map(ratio)),
-        of(mallocs, |m| median(&m.final_kib, 1024.0).map(figure)),
-        of(mallocs, |m| m.caches.as_ref()?.hits().map(percent)),
-    ];
-    let columns = columns.map(|cells| {
-        let mut cells: Vec<String> =
-            cells.into_iter().map(|cell| cell.unwrap_or_else(|| NONE.to_owned())).collect();
-        align(&mut cells);
-        cells
-    });
-    for (nth, malloc) in mallocs.iter().enumerate() {
-        let mut cells = vec![Cell::new(&malloc.label)];
-        cells.extend(
-            columns.iter().map(|cells| Cell::new(&cells[nth]).set_alignment(CellAlignment::Right)),
-        );
-        if malloc.ours {
-            cells = cells.into_iter().map(|cell| cell.add_attribute(Attribute::Bold)).collect();
-            cells[0] = cells[0].clone().fg(Color::Cyan);
+    let columns = columns(mallocs);
+    // In this order columns make way on a narrow terminal.
+    let order = [7, 1, 4, 6, 8];
+    let mut left_out = 0;
+    out.push_str(&loop {
+        let shown = |nth: &usize| !order[..left_out].contains(nth);
+        let kept: Vec<usize> = (0..columns.len()).filter(shown).collect();
+        let lines = grid(mallocs, &columns, &kept, width, 0);
+        let widest = lines.lines().map(|line| strip_str(line).to_string().chars().count()).max();
+        if widest <= Some(width) {
+            break lines;
         }
-        grid.add_row(cells);
-    }
-    term::keep_whole(&mut grid, |index| index > 0);
-    out.push_str(&term::lines(&grid));
+        if left_out == order.len() {
+            break grid(mallocs, &columns, &kept, width, 1);
+        }
+        left_out += 1;
+    });
     let verdicts: Vec<(&str, &str)> =
         mallocs.iter().filter_map(|m| Some((m.label.as_str(), m.verdict.as_deref()?))).collect();
     let longest = verdicts.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
@@ -150,6 +129,57 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
         let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&text, width.max(40), 2));
     }
     out
+}
+
+/// The columns: a heading, and a cell for each malloc.
+fn columns(mallocs: &[Measured]) -> [(&'static str, Vec<String>); 9] {
+    let median = |stat: &Option<Stat>, unit: f64| stat.as_ref().map(|stat| stat.median / unit);
+    let spread = |stat: &Stat| format!("{:.0}%", 100.0 * (stat.q3 - stat.q1) / stat.median);
+    let columns = [
+        ("time s", of(mallocs, |m| median(&m.wall_s, 1.0).map(figure))),
+        ("spread", of(mallocs, |m| m.wall_s.as_ref().filter(|stat| stat.n > 1).map(spread))),
+        ("ratio", of(mallocs, |m| m.wall_ratio.map(ratio))),
+        ("cpu s", of(mallocs, |m| median(&m.cpu_s, 1.0).map(figure))),
+        ("ratio", of(mallocs, |m| m.cpu_ratio.map(ratio))),
+        ("peak MiB", of(mallocs, |m| median(&m.peak_kib, 1024.0).map(figure))),
+        ("ratio", of(mallocs, |m| m.peak_ratio.map(ratio))),
+        ("final MiB", of(mallocs, |m| median(&m.final_kib, 1024.0).map(figure))),
+        ("hits", of(mallocs, |m| m.caches.as_ref()?.hits().map(percent))),
+    ];
+    columns.map(|(heading, cells)| {
+        let mut cells: Vec<String> =
+            cells.into_iter().map(|cell| cell.unwrap_or_else(|| NONE.to_owned())).collect();
+        align(&mut cells);
+        (heading, cells)
+    })
+}
+
+/// The table of these columns, none of which is wrapped from that one on.
+fn grid(
+    mallocs: &[Measured],
+    columns: &[(&str, Vec<String>)],
+    kept: &[usize],
+    width: usize,
+    whole_from: usize,
+) -> String {
+    let mut grid = term::grid(width);
+    let mut header = vec![term::heading("")];
+    let heading = |&nth: &usize| term::heading(columns[nth].0).set_alignment(CellAlignment::Right);
+    header.extend(kept.iter().map(heading));
+    grid.set_header(header);
+    for (row, malloc) in mallocs.iter().enumerate() {
+        let mut cells = vec![Cell::new(&malloc.label)];
+        let cell =
+            |&nth: &usize| Cell::new(&columns[nth].1[row]).set_alignment(CellAlignment::Right);
+        cells.extend(kept.iter().map(cell));
+        if malloc.ours {
+            cells = cells.into_iter().map(|cell| cell.add_attribute(Attribute::Bold)).collect();
+            cells[0] = cells[0].clone().fg(Color::Cyan);
+        }
+        grid.add_row(cells);
+    }
+    term::keep_whole(&mut grid, |index| index >= whole_from);
+    term::lines(&grid)
 }
 
 fn of(mallocs: &[Measured], text: impl Fn(&Measured) -> Option<String>) -> Vec<Option<String>> {
@@ -202,7 +232,18 @@ mod tests {
         for width in [0, 1, 30, 80, 100_000] {
             assert!(plain(&answer(), width).contains("corelocal"));
         }
-        let widest = plain(&answer(), 80).lines().skip(2).map(|line| line.chars().count()).max();
-        assert!(widest <= Some(80), "{widest:?}");
+        for width in [60, 80] {
+            let text = plain(&answer(), width);
+            let widest = text.lines().skip(2).map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{widest:?}: {text}");
+        }
+        // What matters most stays.
+        let narrow = plain(&answer(), 60);
+        assert!(
+            narrow.contains("corelocal ")
+                && narrow.contains("time s")
+                && narrow.contains("peak MiB"),
+            "{narrow}"
+        );
     }
 }

@@ -19,7 +19,7 @@ use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::{file, term};
 
-const INCOMPLETE: u8 = 3;
+pub(super) const INCOMPLETE: u8 = 3;
 
 /// What was found about a model.
 #[derive(Serialize)]

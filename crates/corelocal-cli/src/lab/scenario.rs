@@ -11,8 +11,8 @@ use corelocal_lab::sim::catalogue::{Case, Entry};
 use corelocal_lab::sim::cid::{Cids, CpuIds, Policy, Slots, V6_3, V6_4, V7_0};
 use corelocal_lab::sim::futex::{ANY, Age, Futexes, Kernel, Mapping, Op, Scope, WORDS};
 use corelocal_lab::sim::pvclock::{
-    PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER, STABLE_BEFORE,
-    STABLE_INSIDE, WRITES, WRITES_2015,
+    COUNTER_FIRST, PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER,
+    STABLE_BEFORE, STABLE_INSIDE, WRITES, WRITES_2015,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -113,8 +113,13 @@ pub fn load(path: &Path) -> Result<Entry, String> {
     let text = match shipped {
         Some((_, text)) => (*text).to_owned(),
         None => input::read_text(path).map_err(|error| {
-            let known = SHIPPED.map(|(known, _)| known).join(", ");
-            format!("cannot read {name}: {error}; name a file, or a shipped scenario: {known}")
+            let near = |known: &&str| (strsim::jaro_winkler(&name, known) * 1e6) as u64;
+            let nearest = SHIPPED.map(|(known, _)| known).into_iter().max_by_key(near);
+            format!(
+                "cannot read {name}: {error}; name a file, or a shipped scenario: the nearest name is {}, and `corelocal lab \
+                 run --list` shows all",
+                nearest.unwrap_or_default()
+            )
         })?,
     };
     let scenario: Scenario = toml::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
@@ -188,6 +193,9 @@ fn of_futex(of: &FutexScenario) -> Result<Futexes<THREADS>, Wrong> {
                 number @ 0..2 => *process = *number,
                 _ => return wrong(of, "processes are 0 and 1"),
             }
+        }
+        if thread.program.is_empty() {
+            return Err((of.kernel.span(), format!("thread {number} has an empty program")));
         }
         for line in &thread.program {
             program.push(op(line.get_ref()).ok_or_else(|| (line.span(), OPERATIONS.to_owned()))?);
@@ -311,12 +319,13 @@ fn of_pvclock(of: &PvclockScenario) -> Result<Pvclock, Wrong> {
         "page 0" => STABLE_INSIDE,
         "page 0, stable before" => STABLE_BEFORE,
         "page 0, stable after" => STABLE_AFTER,
+        "page 0, counter first" => COUNTER_FIRST,
         "per cpu" => PER_CPU,
         "per cpu, one getcpu" => PER_CPU_ONE_GETCPU,
         "per cpu, id in version" => PER_CPU_ID_IN_VERSION,
         _ => {
-            let known = "\"page 0\", \"page 0, stable before\", \"page 0, stable after\", \"per cpu\", \"per cpu, one \
-                         getcpu\" or \"per cpu, id in version\"";
+            let known = "\"page 0\", \"page 0, stable before\", \"page 0, stable after\", \"page 0, counter first\", \"per cpu\", \
+                         \"per cpu, one getcpu\" or \"per cpu, id in version\"";
             return wrong(&of.reader, format!("reader is {known}"));
         }
     };

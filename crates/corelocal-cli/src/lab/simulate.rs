@@ -8,9 +8,10 @@ use corelocal_lab::sim::diagram;
 use serde::Serialize;
 
 use super::chosen;
-use super::explore::grouped;
+use super::explore::{INCOMPLETE, grouped};
 use crate::cli::SimulateArgs;
 use crate::output::{self, complain};
+use crate::process::signals;
 use crate::report::term;
 
 #[derive(Serialize)]
@@ -33,7 +34,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     };
     let simulate = |entry: &corelocal_lab::sim::catalogue::Entry| {
         let began = Instant::now();
-        let simulated = entry.case.simulate(args.seed, args.steps);
+        let simulated = entry.case.simulate(args.seed, args.steps, &signals::came);
         Answer {
             model: entry.name.to_string(),
             seed: args.seed,
@@ -41,12 +42,18 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             simulated,
         }
     };
-    let answers = entries.iter().map(simulate).collect::<Vec<_>>();
+    signals::note();
+    // What was simulated until an interruption is told of.
+    let answers = entries.iter().take_while(|_| !signals::came()).map(simulate).collect::<Vec<_>>();
     let failed = |(answer, fault): (&Answer, Option<&str>)| {
         answer.simulated.failure.is_some() && fault.is_none()
     };
     let wrong = answers.iter().zip(entries.iter().map(|entry| entry.fault)).any(failed);
-    let code = if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    let code = match wrong {
+        true => ExitCode::FAILURE,
+        false if signals::came() => ExitCode::from(INCOMPLETE),
+        false => ExitCode::SUCCESS,
+    };
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answers)? + "\n", code);
     }

@@ -185,6 +185,7 @@ fn wrong_scenarios_show_the_line() {
         ("title = \"x\"\n[cid]\npolicy = \"6.4\"\ntasks = [0]\ncpus = 9\n".into(), "line 5"),
         ("title = \"x\"\n[cid\n".into(), "line 2"),
         ("title = \"x\"\n".into(), "[futex], [cid] and [pvclock]"),
+        (format!("{head}program = []\n"), "empty program"),
     ];
     for (text, part) in wrong {
         let done = Call::new(&["lab", "run", "wrong.toml"]).file("wrong.toml", &text).done();
@@ -196,13 +197,33 @@ fn wrong_scenarios_show_the_line() {
         );
     }
     let none = corelocal(&["lab", "run", "none.toml"]);
-    assert!(none.code == Some(2) && none.err.contains("live-migration"), "{}", none.whole());
+    assert!(none.code == Some(2) && none.err.contains("--list"), "{}", none.whole());
+    let near = corelocal(&["lab", "run", "condvr"]);
+    assert!(near.err.contains("the nearest name is condvar"), "{}", near.whole());
     let not_shipped = corelocal(&["lab", "run", "mine.toml", "--print"]);
     assert!(
         not_shipped.code == Some(2) && not_shipped.err.contains("--list"),
         "{}",
         not_shipped.whole()
     );
+}
+
+#[test]
+fn a_stopped_simulation_says_what_it_did() {
+    let steps = u64::MAX.to_string();
+    let mut call = Call::new(&["lab", "simulate", "pvclock", "--json", "--steps", &steps]);
+    call.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = call.command.spawn().expect("the program starts");
+    // Signals are noted from the first millisecond on.
+    thread::sleep(Duration::from_millis(700));
+    // SAFETY: a child of ours, which has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3));
+    let answers = json(&String::from_utf8_lossy(&output.stdout));
+    let answers = answers.as_array().expect("a list");
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert!(answers[0]["steps"].as_u64().is_some_and(|steps| steps > 0), "{answers:?}");
 }
 
 #[test]

@@ -66,8 +66,8 @@ pub trait Case {
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Found;
 
-    /// Takes this many steps at random. A model that ends begins again.
-    fn simulate(&self, seed: u64, steps: u64) -> Simulated;
+    /// Takes this many steps at random, or fewer if it is over by then. A model that ends begins again.
+    fn simulate(&self, seed: u64, steps: u64, is_over: &dyn Fn() -> bool) -> Simulated;
 }
 
 impl<M: Model + Clone> Case for M {
@@ -84,12 +84,18 @@ impl<M: Model + Clone> Case for M {
         }
     }
 
-    fn simulate(&self, seed: u64, steps: u64) -> Simulated {
+    fn simulate(&self, seed: u64, steps: u64, is_over: &dyn Fn() -> bool) -> Simulated {
+        /// How often is looked whether it is over.
+        const TURN: u64 = 1 << 16;
         let mut simulated =
             Simulated { steps, runs: 0, costs: Costs::default(), trace: 0, failure: None };
         let mut simulation = Simulation::new(self, seed);
         let mut path: Vec<Step> = Vec::new();
         for taken in 0..steps {
+            if taken % TURN == 0 && is_over() {
+                simulated.steps = taken;
+                break;
+            }
             match simulation.advance() {
                 Advance::Stepped(step) => {
                     let word =

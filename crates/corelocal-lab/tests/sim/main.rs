@@ -158,7 +158,7 @@ fn simulations_repeat() {
         ("cid/slots", 0x2e589b5eb6602419),
     ];
     for (name, trace) in traces {
-        let simulated = with(name, |case| case.simulate(7, 20_000));
+        let simulated = with(name, |case| case.simulate(7, 20_000, &|| false));
         assert!(simulated.failure.is_none());
         assert_eq!(format!("{:x}", simulated.trace), format!("{trace:x}"), "{name}");
     }
@@ -167,7 +167,7 @@ fn simulations_repeat() {
 /// A simulation finds a fault, too, and its schedule ends with it.
 #[test]
 fn a_simulation_finds_a_fault() {
-    let simulated = with("cid/6.3-keeps-twice", |case| case.simulate(1, 1_000_000));
+    let simulated = with("cid/6.3-keeps-twice", |case| case.simulate(1, 1_000_000, &|| false));
     let schedule = simulated.failure.expect("a planted fault");
     assert!(schedule.message.expect("what is wrong").contains("two owners"));
     assert!(!schedule.lines.is_empty());

@@ -29,6 +29,7 @@ refused! {
     fstatfs<A, B>(A, B) -> c_int = -1;
     ftruncate<A, B>(A, B) -> c_int = -1;
     getauxval<A>(A) -> c_ulong = 0;
+    getegid() -> uid_t = 0;
     geteuid() -> uid_t = 0;
     linkat<A, B, C, D, E>(A, B, C, D, E) -> c_int = -1;
     lstat<A, B>(A, B) -> c_int = -1;

@@ -56,7 +56,12 @@ pub(super) fn label<const T: usize>(model: &Futexes<T>, state: &State<T>, step: 
         Phase::MapWriteUnlock => (call, "changes the map, and unlocks it".into()),
         Phase::Asleep => (call, "sleeps".into()),
     };
-    let versions = if function == "program" { "" } else { kernel };
+    let versions = match function {
+        "program" => "",
+        "futex_hb_waiters_inc" | "futex_hb_waiters_pending" => "3.14 and later",
+        "wake_up_q" => "4.2 and later",
+        _ => kernel,
+    };
     let label = Label::new(function, versions, text);
     let first = (0..T).find(|woken| me.wakes & (1 << woken) != 0);
     match (me.phase, first) {

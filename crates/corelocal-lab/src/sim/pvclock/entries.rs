@@ -3,8 +3,8 @@
 use super::super::catalogue::Entry;
 use super::Read::*;
 use super::{
-    PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER, STABLE_BEFORE,
-    STABLE_INSIDE, WRITES, WRITES_2015, Write,
+    COUNTER_FIRST, PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER,
+    STABLE_BEFORE, STABLE_INSIDE, WRITES, WRITES_2015, Write,
 };
 
 const TODAY: Pvclock = Pvclock {
@@ -82,6 +82,18 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
             "the vCPU's id in the page's version in place of the second getcpu: it is the id of the page, not of the cpu",
             sibling,
             Pvclock { reader: PER_CPU_ID_IN_VERSION, ..TODAY },
+        ),
+        Entry::new(
+            "pvclock/counter-first",
+            "no read barrier: the counter is read before the version",
+            Some("with a counter that was read before it"),
+            page_0(COUNTER_FIRST),
+        ),
+        Entry::new(
+            "pvclock/counter-first-adjusted",
+            "the same while the host only adjusts the clock",
+            Some("with a counter that was read before it"),
+            Pvclock { reader: COUNTER_FIRST, adjusts: true, ..TODAY },
         ),
         Entry::new(
             "pvclock/fields-before-version",

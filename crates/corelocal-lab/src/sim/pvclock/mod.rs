@@ -16,6 +16,8 @@
 //! 2. That update is STABLE. (Otherwise the reader falls back to the system call.)
 //! 3. It is not older than the last update of the vCPU on which the counter was read: the counter's meaning may have
 //!    changed with each update. (Not where the host only adjusts the clock.)
+//! 4. It is not newer either: a counter that was read before the update gives a time before it, or far in the future, as the
+//!    difference of the counters is negative.
 //!
 //! Sources: Linux arch/x86/kvm/x86.c (`kvm_setup_guest_pvclock`, `kvm_gen_update_masterclock`), arch/x86/entry/vdso;
 //! the thread "x86, vdso, pvclock: Simplify and speed up the vdso pvclock reader", January 2015.
@@ -118,6 +120,9 @@ pub const STABLE_BEFORE: &[Read] =
     &[TestStable, Version, Counter, Time, Scale, SameVersion, Return];
 /// STABLE is tested after the loop.
 pub const STABLE_AFTER: &[Read] = &[Version, Counter, Time, Scale, SameVersion, TestStable, Return];
+/// The counter is read before the version.
+pub const COUNTER_FIRST: &[Read] =
+    &[Counter, Version, Time, Scale, Flags, SameVersion, ReturnIfStable];
 /// The vDSO since 4.5: STABLE is read in the loop, with the other fields.
 pub const STABLE_INSIDE: &[Read] =
     &[Version, Counter, Time, Scale, Flags, SameVersion, ReturnIfStable];
@@ -223,7 +228,7 @@ impl Pvclock {
         Ok(())
     }
 
-    /// Rules 1 to 3.
+    /// Rules 1 to 4.
     fn judge(&self, reader: &Reader) -> Result<(), String> {
         let Page { time, scale, .. } = reader.read;
         if time != scale {
@@ -238,6 +243,11 @@ impl Pvclock {
             return Err(format!(
                 "the reader returns a time of update {time}, with a counter read on a vCPU that has update {}",
                 reader.counter_of
+            ));
+        }
+        if time > reader.counter_of {
+            return Err(format!(
+                "the reader returns a time of update {time}, with a counter that was read before it"
             ));
         }
         Ok(())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plain language: comments and documents name the thread, process or caller that acts, instead of "who", "whoever",
 # "nobody" or "somebody", and documents have no sentences of more than 35 words. The numbers below may only fall.
+# Each crate that is used has its reason in docs/design/library.md.
 # Beside: it measures nothing, and builds nothing with cargo.
 # Needs: git and awk.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -65,8 +66,27 @@ at_most() {
     [ "$number" -ge "$1" ] || echo "write the new number into ci/words.sh"
 }
 
+# dependencies FILE...: the crates that these Cargo.toml name, without ours.
+dependencies() {
+    awk '
+        /^\[/ { on = /dependencies\]$/ }
+        on && /^[A-Za-z0-9_-]+[ .]*=|^[A-Za-z0-9_-]+\.workspace/ { split($0, parts, /[ .=]/); print parts[1] }' "$@" |
+        grep -v '^corelocal' | sort -u
+}
+
+# unlisted FILE...: those of them that the table of reasons does not have.
+unlisted() {
+    comm -23 <(dependencies "$@") <(
+        sed -n '/^## Dependencies/,/^## Rust/p' docs/design/library.md | grep '^|' | cut -d'|' -f2 |
+            sed 's/([^)]*)//g; s/[ `]//g; s/[,;]/\n/g' | sort -u
+    )
+}
+
 mapfile -d '' -t rust < <(git ls-files -z '*.rs')
 mapfile -d '' -t documents < <(git ls-files -z README.md DESIGN.md 'docs/*.md' 'docs/**/*.md')
 comments "${rust[@]}" | at_most "$most_comments" "comment lines with one of the words"
 lines "${documents[@]}" | at_most "$most_documents" "lines of documents with one of the words"
 sentences "${documents[@]}" | at_most "$most_sentences" "sentences of more than 35 words in documents"
+mapfile -d '' -t manifests < <(git ls-files -z '*Cargo.toml')
+missing=$(unlisted "${manifests[@]}")
+[ -z "$missing" ] || fail "docs/design/library.md gives no reason for: ${missing//$'\n'/, }"

@@ -39,7 +39,7 @@ pub fn unpacked() -> anyhow::Result<PathBuf> {
     let mut sum = flate2::Crc::new();
     sum.update(LIBRARY);
     let version = format!("{}-{:08x}", env!("CARGO_PKG_VERSION"), sum.sum());
-    unpack(&cache_folder()?.join("corelocal").join(version), LIBRARY)
+    unpack(&cache_folder()?, &version, LIBRARY)
 }
 
 /// The user's folder for files that can be made again (XDG Base Directory Specification).
@@ -55,17 +55,23 @@ fn cache_folder() -> anyhow::Result<PathBuf> {
     }
 }
 
-fn unpack(folder: &Path, library: &[u8]) -> anyhow::Result<PathBuf> {
+/// Unpacks the library of a version below the cache folder.
+fn unpack(cache: &Path, version: &str, library: &[u8]) -> anyhow::Result<PathBuf> {
     const DO: &str = "set XDG_CACHE_HOME to a folder of your own that can be written";
-    let folder = made(folder)
-        .with_context(|| format!("cannot unpack {OURS} into {}; {DO}", path_line(folder)))?;
-    if let Some(other) = folder.ancestors().find(|folder| !is_trusted(folder)) {
-        bail!(
+    let refuse = |place: &Path| match place.ancestors().find(|folder| !is_trusted(folder)) {
+        Some(other) => bail!(
             "cannot use {OURS} in {}: another user owns or may change {}; {DO}",
-            path_line(&folder),
+            path_line(cache),
             path_line(other)
-        );
-    }
+        ),
+        None => Ok(()),
+    };
+    // Before anything is made: nothing of ours is left in another user's folder.
+    let there = cache.ancestors().find_map(|folder| folder.canonicalize().ok());
+    there.as_deref().map_or(Ok(()), refuse)?;
+    let folder = made(cache, version)
+        .with_context(|| format!("cannot unpack {OURS} into {}; {DO}", path_line(cache)))?;
+    refuse(&folder)?;
     let path = folder.join(OURS);
     if has_content(&path, library).unwrap_or(false) {
         return Ok(path);
@@ -87,19 +93,23 @@ fn unpack(folder: &Path, library: &[u8]) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes the folder and the one above it for this user alone. Returns its path without links.
-fn made(folder: &Path) -> io::Result<PathBuf> {
-    let own = folder.parent().unwrap_or(folder);
-    if let Some(cache) = own.parent() {
-        fs::create_dir_all(cache)?;
-    }
-    for folder in [own, folder] {
+/// Makes a folder for the version, below one of ours, for this user alone. Returns its path without links.
+fn made(cache: &Path, version: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(cache)?;
+    let ours = cache.join("corelocal");
+    let folder = ours.join(version);
+    for folder in [&ours, &folder] {
         match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Earlier versions made it for all. Another user's is refused afterwards.
+                let about = fs::symlink_metadata(folder)?;
+                // SAFETY: no preconditions.
+                if about.is_dir() && about.uid() == unsafe { libc::geteuid() } {
+                    fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+                }
+            }
             made => made?,
         }
-        // An earlier version made it for all. It may be another user's, which is found below.
-        let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
     }
     folder.canonicalize()
 }
@@ -130,32 +140,33 @@ mod tests {
     #[test]
     fn is_unpacked_once_and_mended() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().canonicalize().unwrap().join("a/b");
-        let path = unpack(&place, b"library").unwrap();
+        let cache = folder.path().canonicalize().unwrap().join("a");
+        let path = unpack(&cache, "1", b"library").unwrap();
+        assert_eq!(path, cache.join("corelocal/1").join(OURS));
         let made = || fs::metadata(&path).unwrap().modified().unwrap();
         let first = made();
-        assert_eq!(unpack(&place, b"library").unwrap(), path);
+        assert_eq!(unpack(&cache, "1", b"library").unwrap(), path);
         assert_eq!(made(), first);
         fs::write(&path, "librarx").unwrap();
-        unpack(&place, b"library").unwrap();
+        unpack(&cache, "1", b"library").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"library");
         // The temporary file is gone.
-        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 
     /// What is in the place of the file is replaced without a look into it.
     #[test]
     fn what_is_no_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().canonicalize().unwrap().join("b");
-        let path = unpack(&place, b"library").unwrap();
+        let cache = folder.path().canonicalize().unwrap();
+        let path = unpack(&cache, "1", b"library").unwrap();
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         let put: [&dyn Fn(); 4] = [
             // SAFETY: a name that ends with a zero byte.
             &|| assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0),
             &|| std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
             &|| {
-                let more = place.join("more");
+                let more = cache.join("more");
                 fs::write(&more, "library").unwrap();
                 fs::hard_link(&more, &path).unwrap();
                 fs::remove_file(&more).unwrap();
@@ -168,7 +179,7 @@ mod tests {
         for put in put {
             fs::remove_file(&path).unwrap();
             put();
-            assert_eq!(unpack(&place, b"library").unwrap(), path);
+            assert_eq!(unpack(&cache, "1", b"library").unwrap(), path);
             assert_eq!(fs::read(&path).unwrap(), b"library");
             assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o644);
         }
@@ -178,20 +189,25 @@ mod tests {
     fn folders_are_of_this_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().canonicalize().unwrap();
-        let place = cache.join("corelocal/1");
-        unpack(&place, b"library").unwrap();
-        for made in [&place, &cache.join("corelocal")] {
-            assert_eq!(fs::metadata(made).unwrap().mode() & 0o7777, 0o700);
-        }
+        // As an earlier version made it.
+        fs::create_dir(cache.join("corelocal")).unwrap();
+        fs::set_permissions(cache.join("corelocal"), Permissions::from_mode(0o755)).unwrap();
+        let modes = |place: &str| fs::metadata(cache.join(place)).unwrap().mode() & 0o7777;
+        let of_the_cache = modes("");
+        unpack(&cache, "1", b"library").unwrap();
+        assert_eq!(
+            [modes("corelocal/1"), modes("corelocal"), modes("")],
+            [0o700, 0o700, of_the_cache]
+        );
         // All may write to the one above.
         fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
-        let error = format!("{:#}", unpack(&place, b"library").unwrap_err());
+        let error = format!("{:#}", unpack(&cache, "1", b"library").unwrap_err());
         assert!(
             error.contains("another user owns or may change") && error.contains("XDG_CACHE_HOME"),
             "{error}"
         );
         fs::set_permissions(&cache, Permissions::from_mode(0o1777)).unwrap();
-        unpack(&place, b"library").unwrap();
+        unpack(&cache, "1", b"library").unwrap();
         fs::set_permissions(&cache, Permissions::from_mode(0o700)).unwrap();
         // Another user's, where this one may give files away.
         let theirs = cache.join("theirs");
@@ -201,13 +217,15 @@ mod tests {
                 "skipped: folders_are_of_this_user_alone: no right to give a folder away"
             );
         }
-        let error = format!("{:#}", unpack(&theirs.join("corelocal/1"), b"library").unwrap_err());
+        let error = format!("{:#}", unpack(&theirs, "1", b"library").unwrap_err());
         assert!(error.contains("another user owns or may change"), "{error}");
+        unpack(&theirs.join("new"), "1", b"library").unwrap_err();
+        assert!(!theirs.join("new").exists());
     }
 
     #[test]
     fn a_folder_that_cannot_be_made_says_what_to_do() {
-        let error = format!("{:#}", unpack(Path::new("/proc/no"), b"library").unwrap_err());
+        let error = format!("{:#}", unpack(Path::new("/proc/no"), "1", b"library").unwrap_err());
         assert!(error.contains("XDG_CACHE_HOME") && error.contains("/proc/no"), "{error}");
     }
 }

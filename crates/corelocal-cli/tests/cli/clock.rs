@@ -64,6 +64,17 @@ impl Daemon {
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
     }
 
+    /// Waits until it says a line with this text.
+    pub fn waits_to_say(&mut self, text: &str) {
+        loop {
+            let said = line(&mut self.out);
+            assert!(!said.is_empty(), "it has ended without a word of {text}");
+            if said.contains(text) {
+                return;
+            }
+        }
+    }
+
     /// What it said in the end, and its exit code.
     pub fn end(mut self) -> (String, Option<i32>) {
         let status = ended(&mut self.child);

@@ -107,26 +107,17 @@ fn the_kernel_is_asked_where_chrony_is_silent() {
     assert!(why.contains("chronyd does not answer") && why.contains("--chrony"), "{why}");
     let chronyd = Played::start();
     let auto = [&ENCODING[..], &["--chrony", &chronyd.address]].concat();
-    let daemon = match Daemon::start(&page, &auto) {
+    let mut daemon = match Daemon::start(&page, &auto) {
         Ok(daemon) => daemon,
         Err(why) => return skip("the_kernel_is_asked_where_chrony_is_silent", &why),
     };
     assert!(daemon.says.contains("by chronyd"), "{}", daemon.says);
     chronyd.be_silent();
-    // The kernel's own error is unknown here, but it is another one.
-    let error = |said: &Value| said["max_error_ns"].as_u64();
-    let first = error(&read(&page).1);
-    let drift_of_a_minute = 30_000_000;
-    wait_for(&page, "the kernel's error", |said| {
-        said["status"] != "synchronized"
-            || error(said)
-                .zip(first)
-                .is_none_or(|(now, then)| now.abs_diff(then) > drift_of_a_minute)
-            || error(said) < first
-    });
+    // The page may change without that: chronyd's last answer has another error, too.
+    daemon.waits_to_say("kernel");
     daemon.signal(libc::SIGTERM);
     let (rest, code) = daemon.end();
-    assert!(code == Some(0) && rest.contains("kernel"), "{rest}");
+    assert_eq!(code, Some(0), "{rest}");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl<S: Scope> Permits<S> {
         let (patience, mut is_starved) = (Patience::begin(), false);
         loop {
             wait.sleeps();
-            let claim = fairness::next_claim(deadline).filter(|_| is_starved);
+            let claim = if is_starved { fairness::next_claim(deadline) } else { None };
             let is_over = match self.wait(claim.or(deadline), is_starved) {
                 Wake::TimedOut if claim.is_none() => true,
                 // The time of the next claim; or there was a permit, which another thread may have by now.

@@ -77,11 +77,11 @@ impl Budget {
 
     /// Returns the bytes that are deferred. Linear in the number of cores in use.
     pub(super) fn deferred(&self) -> i64 {
-        self.total.load(Ordering::Relaxed) + self.near()
+        self.total.load(Ordering::Relaxed).saturating_add(self.near())
     }
 
     fn near(&self) -> i64 {
-        self.near.iter().map(|(_, bytes)| bytes as i64).sum()
+        self.near.iter().fold(0, |sum: i64, (_, bytes)| sum.saturating_add(bytes as i64))
     }
 
     /// Returns `true` if a grace period is due at once.

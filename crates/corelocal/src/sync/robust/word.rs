@@ -157,7 +157,8 @@ fn wait_and_take(
         others = WAITERS;
         wait.sleeps();
         // The sleep is bounded (invariant 4), and shorter while this thread keeps the gate closed.
-        let is_over = match fairness::next_claim(deadline).filter(|_| is_late) {
+        let claim = if is_late { fairness::next_claim(deadline) } else { None };
+        let is_over = match claim {
             Some(next) => {
                 let _: Wake = sleep::wait(word, waited, Some(next), Scope::Shared);
                 deadline.is_some_and(Deadline::has_come)

@@ -98,8 +98,6 @@ impl core::error::Error for Busy {}
 /// # Errors
 /// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the number is not
 /// below [`capacity`].
-/// [`Busy`]: another thread has frozen it, the fence is refused (kernels before 5.10, seccomp), or the
-/// number is not below [`capacity`].
 pub fn freeze(slot: u32) -> Result<Frozen, Busy> {
     freeze_of(slot)
 }

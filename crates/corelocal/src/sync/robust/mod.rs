@@ -99,8 +99,6 @@ pub(in crate::sync) type OrphanedRobust<'a, T, S, W> = Orphaned<RobustMutexGuard
 ///
 /// # Memory ordering
 /// Locking acquires what unlocking released, and all that a dead owner did.
-/// # Memory ordering
-/// Locking acquires what unlocking released, and all that a dead owner did.
 #[repr(C)]
 pub struct RobustMutex<T: ?Sized, S: Scope = Private, W: Waiting = Plain> {
     raw: Raw,

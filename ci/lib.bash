@@ -40,7 +40,8 @@ need() {
         ! command -v flock >/dev/null || flock 9 # Checks run beside each other.
         if ! command -v "$1" >/dev/null; then
             echo "$1 is missing ($3): installing $2 through apt"
-            local -a packages options=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
+            # Another apt may be at work on this machine: its lock is waited for.
+            local -a packages options=(-qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=300)
             read -ra packages <<<"$2"
             apt-get "${options[@]}" update || true # The package lists at hand may still do.
             apt-get "${options[@]}" install -y --no-install-recommends "${packages[@]}" >/dev/null || true

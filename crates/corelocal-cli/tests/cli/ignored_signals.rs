@@ -24,7 +24,7 @@ fn results_are_there_where_ends_of_children_are_ignored() {
     };
     let done = heap::heap_of_program(&library, &["--rate", "32K"], "7").ignoring(&BOTH).done();
     assert_eq!(done.code, Some(7), "{}", done.whole());
-    assert!(done.out.contains("Heap of"), "{}", done.whole());
+    assert!(done.err.contains("Heap of"), "{}", done.whole());
 }
 
 /// A service of systemd has SIGPIPE ignored, too, and its program may rely on that.

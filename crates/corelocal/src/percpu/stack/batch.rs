@@ -16,11 +16,11 @@ use crate::percpu::item_words::{DropAll, Words};
 /// down. Remaining items are dropped with it.
 ///
 /// ```
-/// use corelocal::percpu::Batch;
+/// use corelocal::percpu::{Batch, PushError};
 ///
 /// let mut batch: Batch<_, 4> = Batch::new();
 /// assert_eq!(batch.fill(1..), 4);
-/// assert_eq!(batch.push(5), Err(5));
+/// assert_eq!(batch.push(5), Err(PushError(5)));
 /// assert_eq!(batch.pop(), Some(4));
 /// assert!(batch.eq([3, 2, 1]));
 /// ```

@@ -225,7 +225,9 @@ fn an_anchor_follows_a_step_of_the_realtime_clock() {
         }
         is_near(selector, Clock::Realtime);
     }
-    assert_eq!(selector.epoch(), epoch + 2);
+    // A thread that is not run in the middle of a look may see one more.
+    let steps = selector.epoch() - epoch;
+    assert!((2..=3).contains(&steps), "{steps} steps");
 }
 
 /// A thread that was not run in the middle of its first look knows little; what it learns later is no step.

@@ -794,43 +794,47 @@ macro_rules! trace_reserve_fixed {
     };
 }
 
-/// The section `trace_push_fixed` for so many words: the length of the record in bytes, and for each word its offset in the
-/// record and its register.
-macro_rules! trace_push_fixed {
-    ($index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
+/// The sections of records of fixed length: the steps that write the time, what clears the registers they change, and their
+/// operands; then the length of the record in bytes, and for each word its offset in the record and its register.
+macro_rules! trace_fixed {
+    ([$($time:expr),+] [$clear:literal] [$($operands:tt)*]
+        $index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
         section!(
             $index,
             $object,
             trace_buffer!(),
             trace_owner!(),
             trace_reserve_fixed!($len),
-            "rdtsc",
-            prepare!("mov dword ptr [{used}], eax"),
-            prepare!("mov dword ptr [{used} + 4], edx"),
+            $($time,)+
             $(prepare!(concat!("mov qword ptr [{used} + ", $at, "], {", stringify!($word), "}")),)+
             concat!("add qword ptr [{scratch}], ", $len);
-            yields "xor eax, eax; xor edx, edx; xor {used:e}, {used:e}";
-            thread = in(reg) $thread, limit = const TRACE_BUFFER, used = out(reg) _, out("rax") _, out("rdx") _,
+            yields $clear;
+            thread = in(reg) $thread, limit = const TRACE_BUFFER, used = out(reg) _, $($operands)*
             $($word = in(reg) $value,)+
         )
     };
 }
 
-/// The same behind a time that was read before.
+/// The section `trace_push_fixed`, see [`trace_fixed`].
+macro_rules! trace_push_fixed {
+    ($($rest:tt)*) => {
+        trace_fixed!(
+            ["rdtsc", prepare!("mov dword ptr [{used}], eax"), prepare!("mov dword ptr [{used} + 4], edx")]
+            ["xor eax, eax; xor edx, edx; xor {used:e}, {used:e}"]
+            [out("rax") _, out("rdx") _,]
+            $($rest)*
+        )
+    };
+}
+
+/// The section `trace_push_timed_fixed`, see [`trace_fixed`].
 macro_rules! trace_push_timed_fixed {
-    ($index:ident, $object:ident, $thread:ident, $time:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
-        section!(
-            $index,
-            $object,
-            trace_buffer!(),
-            trace_owner!(),
-            trace_reserve_fixed!($len),
-            prepare!("mov qword ptr [{used}], {time}"),
-            $(prepare!(concat!("mov qword ptr [{used} + ", $at, "], {", stringify!($word), "}")),)+
-            concat!("add qword ptr [{scratch}], ", $len);
-            yields "xor {used:e}, {used:e}";
-            thread = in(reg) $thread, time = in(reg) $time, limit = const TRACE_BUFFER, used = out(reg) _,
-            $($word = in(reg) $value,)+
+    ($index:ident, $object:ident, $thread:ident, $time:ident, $($rest:tt)*) => {
+        trace_fixed!(
+            [prepare!("mov qword ptr [{used}], {time}")]
+            ["xor {used:e}, {used:e}"]
+            [time = in(reg) $time,]
+            $index, $object, $thread, $($rest)*
         )
     };
 }

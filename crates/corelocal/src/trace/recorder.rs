@@ -102,6 +102,7 @@ fn push_late<const N: usize>(site: &'static Site, number: u64, words: [u64; N]) 
     push_at(site, number, clock::coarse(), words);
 }
 
+/// Appends a record with this time, or takes the cold path.
 #[inline(always)]
 fn push_at<const N: usize>(site: &'static Site, number: u64, time: u64, words: [u64; N]) {
     // SAFETY: the slots lead to buffers that sections write only (4).
@@ -284,7 +285,10 @@ fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
         append(buffer, time::of_context(), &context[1..]);
         buffer.owner.store(number + u64::from(cpu), Ordering::Relaxed);
     }
-    append(buffer, time::of_event(), words);
+    // Where threads have no numbers, a context does not tell that the thread was in another lane meanwhile: exact times do.
+    let has_number = context::number().is_some();
+    let time = if has_number { time::of_event() } else { time::of_context() };
+    append(buffer, time, words);
     let this = core::ptr::from_ref(buffer).cast_mut();
     let is_kept = lanes().any(|lane: &AtomicPtr<Buffer>| {
         // Release: partner is the Acquire above.

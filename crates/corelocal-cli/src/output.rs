@@ -56,7 +56,7 @@ pub fn complain(sentence: impl Display) {
     remark(format_args!("{ERROR}error:{ERROR:#} {sentence}\n"));
 }
 
-/// Text without colours, and without control characters but line feeds, as files have it.
+/// Removes colours from a text, and writes control characters but line feeds out, as files have them.
 pub fn plain(text: &str) -> String {
     visible(&anstream::adapter::strip_str(text).to_string()).into_owned()
 }

@@ -21,8 +21,8 @@ pub enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Of a report on a program that was run, if it was, or on something that was there. JSON goes to standard output, which
-    /// the program does not have then.
+    /// Returns the place of a report on a program that was run, or on something that was there. JSON goes to standard output:
+    /// the program does not have that then.
     pub fn of(file: Option<&'a Path>, is_of_program: bool, is_json: bool) -> Place<'a> {
         match file {
             Some(file) => Place::File(file),

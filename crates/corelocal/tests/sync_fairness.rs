@@ -112,23 +112,15 @@ fair! {
 
 #[test]
 fn event() {
-    let event = AutoEvent::new(true);
-    let turns = turns_while_waiting(
-        |hold| {
-            event.wait();
-            hold();
-            event.set();
-        },
-        || {
-            event.wait();
-            event.set();
-        },
-    );
-    assert!(turns <= MOST_TURNS, "{turns} turns");
+    event_beside(0);
 }
 
 #[test]
 fn event_beside_tries() {
+    event_beside(4);
+}
+
+fn event_beside(tries: usize) {
     let event = AutoEvent::new(true);
     let try_it = || {
         if !event.wait_for(TRIED).timed_out() {
@@ -136,7 +128,7 @@ fn event_beside_tries() {
         }
     };
     let turns = turns_beside(
-        &[&try_it as &(dyn Fn() + Sync); 4],
+        &vec![&try_it as &(dyn Fn() + Sync); tries],
         |hold| {
             event.wait();
             hold();

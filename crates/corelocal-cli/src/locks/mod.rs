@@ -78,7 +78,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     place::report(place, text::all(&answer.processes, answer.seconds, term::width()), code)
 }
 
-/// Whether the program's output goes to standard error, as JSON goes to standard output.
+/// Returns `true` if the program's output goes to standard error, as JSON goes to standard output.
 fn is_moved(args: &LocksArgs) -> bool {
     args.json && args.output.is_none()
 }

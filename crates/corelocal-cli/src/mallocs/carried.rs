@@ -114,14 +114,14 @@ fn made(cache: &Path, version: &str) -> io::Result<PathBuf> {
     folder.canonicalize()
 }
 
-/// Whether only this user and root can change names in a folder.
+/// Returns `true` if only this user and root can change names in a folder.
 fn is_trusted(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|about| {
         about.is_dir() && sys::is_trusted_folder(about.uid(), about.gid(), about.mode())
     })
 }
 
-/// Whether the file may be loaded, and has this content. Nothing is waited for, and no more than that is read.
+/// Returns `true` if the file may be loaded, and has this content. Waits for nothing, and reads no more than that.
 fn has_content(path: &Path, content: &[u8]) -> io::Result<bool> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

@@ -108,7 +108,7 @@ impl Answer {
         self.mallocs.iter_mut().for_each(|malloc| malloc.verdict = None);
     }
 
-    /// The number of rounds.
+    /// Returns the number of rounds.
     pub fn rounds(&self) -> usize {
         self.mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0)
     }

@@ -131,7 +131,7 @@ fn table(answer: &Answer, mallocs: &[Measured], width: usize) -> String {
     out
 }
 
-/// The columns: a heading, and a cell for each malloc.
+/// Makes the columns: a heading, and a cell for each malloc.
 fn columns(mallocs: &[Measured]) -> [(&'static str, Vec<String>); 9] {
     let median = |stat: &Option<Stat>, unit: f64| stat.as_ref().map(|stat| stat.median / unit);
     let spread = |stat: &Stat| format!("{:.0}%", 100.0 * (stat.q3 - stat.q1) / stat.median);

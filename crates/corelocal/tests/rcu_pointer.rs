@@ -180,25 +180,27 @@ fn quiescent_readers_beside_a_writer() {
                 let mut reader = DOMAIN.quiescent_reader();
                 let mut last = 0;
                 while !is_over.load(Ordering::Relaxed) {
+                    tasks.fetch_add(1, Ordering::Relaxed);
                     for _ in 0..100 {
                         let version = current.load(&reader);
                         assert!(version.0 != POISON && version.0 >= last);
                         last = version.0;
                     }
                     reader.quiescent();
-                    tasks.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         let _tell = storm::Tell(&is_over);
-        for n in 1..=storm::scaled(20_000) {
+        // Until a reader was there too, however late its thread starts.
+        let mut n = 0;
+        while n < storm::scaled(20_000) || tasks.load(Ordering::Relaxed) == 0 {
+            n += 1;
             current.store(Arc::new(Poisoned(n)));
             if n % 100 == 0 {
                 DOMAIN.synchronize_timeout(LONG).unwrap();
             }
         }
     });
-    assert!(tasks.into_inner() > 0);
     DOMAIN.barrier().unwrap();
 }
 

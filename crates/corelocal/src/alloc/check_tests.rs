@@ -5,6 +5,13 @@ use super::*;
 /// Used by this test alone: it allocates other classes' objects without trailers.
 const SIZE: usize = 9000;
 
+/// These tests run one at a time. One of them checks all objects in quarantine, while another has broken one, or needs the
+/// quarantine's lock, for which a deallocation does not wait.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn object(size: usize) -> Object {
     let place = place(Range::make().unwrap(), 16, size).unwrap();
     let at = allocate(place, size).unwrap() as usize;
@@ -13,6 +20,7 @@ fn object(size: usize) -> Object {
 
 #[test]
 fn what_lies_about_an_object() {
+    let _alone = alone();
     let object = object(SIZE);
     assert_eq!(object.state(), State::Live(SIZE));
     assert_eq!(object.find_other(0, SIZE, FRESH), None);
@@ -34,6 +42,7 @@ fn what_lies_about_an_object() {
 /// A freed object is not allocated again for a while.
 #[test]
 fn quarantine_lasts() {
+    let _alone = alone();
     let first = object(SIZE + 100);
     deallocate(first.place, first.at, UNKNOWN);
     for _ in 0..20 {
@@ -57,6 +66,7 @@ fn places_have_room_for_trailers() {
 
 #[test]
 fn trailers_belong_to_their_objects() {
+    let _alone = alone();
     let (one, other) = (object(SIZE), object(SIZE));
     let word = one.trailer().load(R);
     one.trailer().store(other.trailer().load(R), R);
@@ -68,6 +78,7 @@ fn trailers_belong_to_their_objects() {
 /// The trailers that a span leaves in memory are not valid in the next span there.
 #[test]
 fn trailers_belong_to_their_spans() {
+    let _alone = alone();
     let object = object(SIZE);
     let start = object.place.range.chunk_of(object.at) & !(object.place.shape().chunks - 1);
     let generation = &object.place.range.record(start).generation;

@@ -98,7 +98,7 @@ fn simulations_repeat() {
     assert_eq!(trace("7"), trace("7"));
     assert_ne!(trace("7"), trace("8"));
     // A failure after so many steps is told without them.
-    let late = ["lab", "simulate", "cid/6.4-late-taker", "--steps", "1000000", "--seed", "8"];
+    let late = ["lab", "simulate", "cid/6.4-no-look", "--steps", "1000000", "--seed", "8"];
     let late = corelocal(&[&late[..], &["--json"]].concat());
     assert_eq!(late.code, Some(0), "{}", late.whole());
     let late = json(&late.out);

@@ -153,8 +153,8 @@ fn symmetry_changes_no_judgement() {
 fn simulations_repeat() {
     let traces: [(&str, u64); 4] = [
         ("pvclock/per-cpu", 0x730b1f46ce8449b0),
-        ("cid/6.4", 0xd647d841d696b59f),
-        ("cid/7.0-flip-back", 0x83d101da0b9b0e39),
+        ("cid/6.4", 0x874fd4f54cf27855),
+        ("cid/7.0-flip-back", 0x84acac226359ebfc),
         ("cid/slots", 0x2e589b5eb6602419),
     ];
     for (name, trace) in traces {

@@ -111,6 +111,21 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
             small(V6_4 { waits: false, ..v6_4 }),
         ),
         Entry::new(
+            "cid/6.4-late-taker-3",
+            "the same, 3 tasks of one map on 3 cpus: two of them move at the same time",
+            two,
+            Cids::<V6_4, 3, 3> {
+                policy: V6_4 { waits: false, ..v6_4 },
+                maps: [0; 3],
+                tasks: 3,
+                exits: false,
+                running: false,
+                allowed: 3,
+                confined: 3,
+                possible: 3,
+            },
+        ),
+        Entry::new(
             "cid/6.4-never-frees",
             "a cpu gives up an id that others have marked, and does not free it",
             Some("no owner"),

@@ -128,15 +128,16 @@ impl<const T: usize, const C: usize> State<T, C> {
         current.is_some_and(|(task, _)| self.tasks[task].phase == Phase::Running)
     }
 
-    /// Allocates the lowest id below `end`.
-    pub(super) fn lowest(&mut self, map: usize, end: u8, costs: &mut Costs) -> Option<u16> {
-        costs.atomics += 1;
-        let map = &mut self.maps[map];
-        let id = map.allocated.trailing_ones();
-        (id < end.into()).then(|| {
-            map.allocated |= 1 << id;
-            id as u16
-        })
+    /// The lowest free id below `end`. Another cpu may allocate it first ([`State::this_one`]).
+    pub(super) fn lowest(&self, map: usize, end: u8) -> Option<u16> {
+        let id = self.maps[map].allocated.trailing_ones();
+        (id < end.into()).then_some(id as u16)
+    }
+
+    /// Allocates the lowest id below `end` in one step, as under a lock.
+    pub(super) fn allocate(&mut self, map: usize, end: u8, costs: &mut Costs) -> Option<u16> {
+        let id = self.lowest(map, end)?;
+        self.this_one(map, id, costs).then_some(id)
     }
 
     /// Allocates this id, if it is free.
@@ -145,10 +146,6 @@ impl<const T: usize, const C: usize> State<T, C> {
         let was = self.maps[map].allocated;
         self.maps[map].allocated |= 1 << id;
         was & (1 << id) == 0
-    }
-
-    pub(super) fn has_free(&self, map: usize, end: u8) -> bool {
-        self.maps[map].allocated.trailing_ones() < end.into()
     }
 
     /// Marks the id as free. `Err` if it is.

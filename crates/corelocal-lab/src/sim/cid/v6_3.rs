@@ -56,7 +56,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_3 {
             }
             _ => {
                 let (next, map) = state.current(cpu).expect("there is a task to switch to");
-                let id = locked(costs, |costs| state.lowest(map, state.possible, costs));
+                let id = locked(costs, |costs| state.allocate(map, state.possible, costs));
                 state.tasks[next].cid = id.ok_or("there are more running tasks than cpus")?;
                 state.resume(cpu);
             }

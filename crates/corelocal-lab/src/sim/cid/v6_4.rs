@@ -2,7 +2,8 @@
 //!
 //! A cpu keeps its id of a map when it runs another one. So a switch back costs no atomic operation. An id that is no
 //! longer needed is taken from a cpu by others, without its lock: when a task moves to another cpu, and by a task
-//! that looks for unused ids every 100 ms ("compaction").
+//! that looks for unused ids every 100 ms ("compaction"). That task marks an id which its cpu has not used for 100 ms,
+//! or one that is not below the number of ids in use.
 //!
 //! ```text
 //!            cpu's own, under its lock                    another cpu
@@ -12,6 +13,9 @@
 //! ```
 //! The cpu stores its current task before it looks at its id, and the other one marks the id before it looks at the
 //! current task. So at least one of them sees the other.
+//!
+//! The model has no clock. Instead, what takes microseconds is over before 100 ms have passed: one task at a time looks
+//! for unused ids, and no id counts as unused while a switch is about to take it.
 //!
 //! Linux 6.14 adds: a cpu prefers the id that it had before, and new ids are used only while there are fewer than
 //! tasks and cpus that they may run on.
@@ -25,8 +29,8 @@ use super::{Costs, MAPS, Phase, Policy, State, UNSET, USER};
 pub struct V6_4 {
     /// The rules of 6.14.
     pub prefers_recent: bool,
-    /// Whether an id is marked only when no other cpu or task is about to take it. The kernel has no such rule. But it
-    /// marks an id only after 100 ms without use, or when a task moves, and to take one takes less than a microsecond.
+    /// Whether an id is marked only when no other cpu or task is about to take it. The kernel has no such rule: it
+    /// relies on a taker that is not delayed between its look and its cmpxchg.
     pub waits: bool,
     /// A planted fault.
     pub fault: Option<V6_4Fault>,
@@ -63,8 +67,11 @@ const GET: u8 = 8;
 const ALLOCATE: u8 = 9;
 /// `LateCurrent` only.
 const LATE: u8 = 10;
+/// The id that was found free, in the register, is set.
+const SET: u8 = 15;
 // What a task does that looks for unused ids.
-const MARK_OTHER: u8 = 11;
+const MARK_UNUSED: u8 = 11;
+const MARK_HIGH: u8 = 16;
 const LOOK_OTHER: u8 = 12;
 const TAKE_OTHER: u8 = 13;
 const FREE_OTHER: u8 = 14;
@@ -102,6 +109,14 @@ impl V6_4 {
         matches
     }
 
+    /// Whether a switch is about to take the id of this cpu.
+    fn a_switch_takes<const T: usize, const C: usize>(state: &State<T, C>, cpu: usize) -> bool {
+        state.cpus.iter().any(|of| {
+            let from = state.task(of.next).map(|(next, _)| usize::from(state.tasks[next].cpu));
+            matches!(of.op, LOOK | TAKE) && from == Some(cpu)
+        })
+    }
+
     fn mark<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
@@ -111,17 +126,10 @@ impl V6_4 {
         costs: &mut Costs,
     ) -> bool {
         costs.atomics += 1;
-        let is_taken = || {
-            let looks = |of: &super::Cpu| {
-                let from = state.task(of.next).map(|(next, _)| usize::from(state.tasks[next].cpu));
-                matches!(of.op, LOOK | TAKE) && from == Some(cpu)
-            };
-            let takes = |of: &super::Task| {
-                matches!(of.op, LOOK_OTHER | TAKE_OTHER) && usize::from(of.argument) == cpu
-            };
-            state.cpus.iter().any(looks) || state.tasks.iter().any(takes)
+        let takes = |of: &super::Task| {
+            matches!(of.op, LOOK_OTHER | TAKE_OTHER) && usize::from(of.argument) == cpu
         };
-        if self.waits && is_taken() {
+        if self.waits && (Self::a_switch_takes(state, cpu) || state.tasks.iter().any(takes)) {
             return false;
         }
         let marks = state.maps[map].cids[cpu] == id || self.has(V6_4Fault::PlainMark);
@@ -145,8 +153,8 @@ impl V6_4 {
         }
     }
 
-    /// Allocates an id, by the rules of the version. `None`: none is free, for now.
-    fn allocate<const T: usize, const C: usize>(
+    /// Allocates the id that 6.14 prefers: the recent one, or a new one.
+    fn preferred<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
         map: usize,
@@ -154,7 +162,7 @@ impl V6_4 {
         costs: &mut Costs,
     ) -> Option<u16> {
         if !self.prefers_recent {
-            return state.lowest(map, state.possible, costs);
+            return None;
         }
         let most = state.ever_allowed.min(state.maps[map].users);
         state.maps[map].max = state.maps[map].max.min(most);
@@ -172,7 +180,11 @@ impl V6_4 {
                 return Some(new);
             }
         }
-        state.lowest(map, state.ever_allowed, costs)
+        None
+    }
+
+    fn end_of_ids<const T: usize, const C: usize>(&self, state: &State<T, C>) -> u8 {
+        if self.prefers_recent { state.ever_allowed } else { state.possible }
     }
 }
 
@@ -240,9 +252,20 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
                 }
                 state.cpus[cpu].op = ALLOCATE;
             }
-            ALLOCATE => {
+            ALLOCATE | SET => {
                 let (next, map) = next.expect("there is a task to switch to");
-                let Some(id) = self.allocate(state, map, cpu, costs) else { return Ok(()) };
+                let found = std::mem::take(&mut state.cpus[cpu].register);
+                let id = match op {
+                    ALLOCATE => self.preferred(state, map, cpu, costs),
+                    _ => state.this_one(map, found, costs).then_some(found),
+                };
+                let Some(id) = id else {
+                    // Another cpu may set it first: look again.
+                    let free = (op == ALLOCATE).then(|| state.lowest(map, self.end_of_ids(state)));
+                    state.cpus[cpu].register = free.flatten().unwrap_or(0);
+                    state.cpus[cpu].op = if free.flatten().is_some() { SET } else { ALLOCATE };
+                    return Ok(());
+                };
                 self.assign(state, map, cpu, id);
                 (state.tasks[next].cid, state.tasks[next].last_cid) = (id, id);
                 end(state);
@@ -259,10 +282,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         let late = self.has(V6_4Fault::LateCurrent);
         let next = if late { state.task(state.cpus[cpu].next) } else { state.current(cpu) };
         op == ALLOCATE
-            && next.is_some_and(|(_, map)| {
-                let end = if self.prefers_recent { state.ever_allowed } else { state.possible };
-                !state.has_free(map, end)
-            })
+            && next.is_some_and(|(_, map)| state.lowest(map, self.end_of_ids(state)).is_none())
     }
 
     fn begins(&self, state: &State<T, C>, cpu: usize, begins: &mut dyn FnMut(u8, u8)) {
@@ -271,9 +291,19 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         if map != 0 {
             return;
         }
-        // That of its own cpu, too: the next switch gives it back.
-        let marks = (0..C).filter(|&other| Self::valid(state, map, other).is_some());
-        marks.for_each(|other| begins(MARK_OTHER, other as u8));
+        // One task at a time, every 100 ms.
+        if state.tasks.iter().any(|task| task.op != USER) {
+            return;
+        }
+        for other in 0..C {
+            let Some(id) = Self::valid(state, map, other) else { continue };
+            if !state.runs(other, map) && !Self::a_switch_takes(state, other) {
+                begins(MARK_UNUSED, other as u8);
+            }
+            if u32::from(id) >= state.ids_in_use(map) {
+                begins(MARK_HIGH, other as u8);
+            }
+        }
     }
 
     /// Interrupts are off while an id has no owner.
@@ -286,7 +316,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         let (task, map) = state.current(cpu).expect("a task looks for ids while it runs");
         let other = usize::from(state.tasks[task].argument);
         state.tasks[task].op = match state.tasks[task].op {
-            MARK_OTHER => match Self::valid(state, map, other) {
+            MARK_UNUSED | MARK_HIGH => match Self::valid(state, map, other) {
                 Some(id) if self.mark(state, map, other, id, costs) => LOOK_OTHER,
                 _ => USER,
             },
@@ -355,8 +385,16 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
             CURRENT | LATE => ("context_switch", "stores the current task"),
             PUT => ("mm_cid_put_lazy", "the id of the previous task is given back if it is marked"),
             GET => ("mm_cid_get", "take the cpu's id, if it has one that is not marked"),
-            ALLOCATE => ("__mm_cid_get", "allocate an id for the cpu"),
-            MARK_OTHER => ("sched_mm_cid_remote_clear", "mark the id of another cpu (cmpxchg)"),
+            ALLOCATE => ("__mm_cid_get", "find the lowest free id for the cpu"),
+            SET => ("__mm_cid_get", "allocate it, unless another cpu was faster"),
+            MARK_UNUSED => (
+                "sched_mm_cid_remote_clear_old",
+                "mark the id of a cpu that did not use it for 100 ms (cmpxchg)",
+            ),
+            MARK_HIGH => (
+                "sched_mm_cid_remote_clear_weight",
+                "mark the id of a cpu, which is not below the number in use (cmpxchg)",
+            ),
             LOOK_OTHER => ("sched_mm_cid_remote_clear", "does that cpu run a task of the map?"),
             TAKE_OTHER => ("sched_mm_cid_remote_clear", "take the marked id (cmpxchg)"),
             _ => ("__mm_cid_put", "give the id back"),

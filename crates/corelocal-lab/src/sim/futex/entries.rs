@@ -7,6 +7,7 @@ use Scope::{Global, GlobalOnce, Private, Shared};
 
 const TODAY: Kernel = Kernel::of(Age::PerProcess);
 const SINCE_2007: Kernel = Kernel::of(Age::Private);
+const UNTIL_4_1: Kernel = Kernel { wakes_locked: true, ..SINCE_2007 };
 const BEFORE_2007: Kernel = Kernel::of(Age::Before2007);
 
 fn threads<const T: usize>(kernel: Kernel, programs: [Vec<Op>; T]) -> Futexes<T> {
@@ -35,6 +36,15 @@ fn requeue(kernel: Kernel, target: u8) -> Futexes<3> {
         kernel,
         [waiter(), waiter(), vec![Op::Store(0, 1), requeue, Op::Wake(target, 1, ANY, Private)]],
     )
+}
+
+/// Two waiters for a word, each of which wakes one of another word afterwards, and a thread that sets the first word, wakes
+/// one waiter and moves the other: a condition variable's broadcast. Who is woken unlocks the mutex.
+fn handed_on(kernel: Kernel) -> Futexes<3> {
+    let waiter = || vec![Op::Wait(0, 0, ANY, Private), Op::Wake(1, 1, ANY, Private)];
+    let requeue =
+        Op::Requeue { word: 0, wake: 1, requeue: 1, target: 1, expected: Some(1), scope: Private };
+    threads(kernel, [waiter(), waiter(), vec![Op::Exchange(0, 1), requeue]])
 }
 
 /// A waiter and a waker of two processes on one word of a file.
@@ -145,6 +155,18 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
             None,
             requeue(TODAY, 0),
         ),
+        Entry::new(
+            "futex/requeue-handed-on",
+            "who is woken wakes one of those that were moved, Linux 6.17",
+            None,
+            handed_on(TODAY),
+        ),
+        Entry::new(
+            "futex/requeue-handed-on-2014",
+            "the same, Linux 3.15 to 4.1: waiters are woken before the others are moved",
+            None,
+            handed_on(UNTIL_4_1),
+        ),
         Entry::new("futex/bitset", "2 waiters with bits, woken by their bits", None, bits([2, 1])),
         Entry::new(
             "futex/wake-op",
@@ -229,6 +251,12 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
             "a waiter that was moved keeps its old key",
             sleeps,
             requeue(Kernel { keeps_key: true, ..TODAY }, 1),
+        ),
+        Entry::new(
+            "futex/requeue-counts-late",
+            "Linux 3.14: a requeue counts waiters in their new bucket when it moves them",
+            sleeps,
+            handed_on(Kernel { counts_moved_late: true, ..UNTIL_4_1 }),
         ),
         Entry::new(
             "futex/resize-forgets",

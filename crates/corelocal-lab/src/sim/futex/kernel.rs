@@ -19,6 +19,10 @@ pub struct Kernel {
     pub forgets_old_table: bool,
     /// Whether a requeued waiter keeps its old key. A planted fault.
     pub keeps_key: bool,
+    /// Whether waiters are woken with the buckets locked, before a requeue moves the others: before 4.2.
+    pub wakes_locked: bool,
+    /// Whether a requeue counts waiters in their new bucket only when it moves them. A planted fault.
+    pub counts_moved_late: bool,
 }
 
 /// The kernels that differ.
@@ -43,12 +47,19 @@ impl Kernel {
             locks_twice: false,
             forgets_old_table: false,
             keeps_key: false,
+            wakes_locked: false,
+            counts_moved_late: false,
         }
     }
 
     /// Whether wakers look at a count of waiters before they lock (3.14 and later; here: since PRIVATE).
     pub(super) fn counts_waiters(self) -> bool {
         self.age != Age::Before2007
+    }
+
+    /// Whether a requeue counts itself as a waiter of the target's bucket before it locks (commit 69cd9eba3886).
+    fn counts_before_a_requeue(self) -> bool {
+        self.counts_waiters() && !self.counts_moved_late
     }
 }
 
@@ -61,15 +72,24 @@ pub(super) enum Phase {
     MapLock,
     GetKey,
     CountWaiter,
+    /// By a requeue, before it locks.
+    CountTarget,
     LooksForWaiters,
     LockBucket,
     LockSecondBucket,
     TestValue,
     Queue,
     MapUnlock,
+    Sleep,
     Asleep,
     Act,
+    /// A requeue, once it has taken those that it wakes.
+    Move,
     WakeThreads,
+    /// The early count of a requeue, and whether the word had another value.
+    UncountTarget {
+        differs: bool,
+    },
     /// A wait that timed out.
     Unqueue,
     MapWrite,
@@ -82,15 +102,15 @@ impl Kernel {
         use Phase::*;
         match self {
             Kernel { age: Age::Before2007, .. } => {
-                &[MapLock, GetKey, LockBucket, TestValue, Queue, MapUnlock]
+                &[MapLock, GetKey, LockBucket, TestValue, Queue, MapUnlock, Sleep]
             }
             Kernel { tests_early: true, .. } => {
-                &[GetKey, TestValue, CountWaiter, LockBucket, Queue]
+                &[GetKey, TestValue, CountWaiter, LockBucket, Queue, Sleep]
             }
             Kernel { counts_late: true, .. } => {
-                &[GetKey, LockBucket, TestValue, CountWaiter, Queue]
+                &[GetKey, LockBucket, TestValue, CountWaiter, Queue, Sleep]
             }
-            _ => &[GetKey, CountWaiter, LockBucket, TestValue, Queue],
+            _ => &[GetKey, CountWaiter, LockBucket, TestValue, Queue, Sleep],
         }
     }
 
@@ -211,7 +231,7 @@ impl<const T: usize> Futexes<T> {
             Phase::MapLock => is_ordered && state.maps[process] != NONE,
             Phase::MapWrite => is_ordered && state.maps[process] == 0,
             Phase::LooksForWaiters => is_ordered || self.kernel.no_barrier,
-            Phase::CountWaiter => is_ordered,
+            Phase::CountWaiter | Phase::CountTarget => is_ordered,
             Phase::LockBucket => is_ordered && is_free(self.buckets(state, thread, op).0),
             Phase::LockSecondBucket => self.buckets(state, thread, op).1.is_none_or(is_free),
             Phase::Unqueue => {
@@ -249,6 +269,12 @@ impl<const T: usize> Futexes<T> {
                 let bucket = self.bucket(state, state.threads[thread].keys[0]);
                 state.waiters[bucket] += 1;
                 self.kernel.after(phase)
+            }
+            Phase::CountTarget => {
+                costs.atomics += 1;
+                let bucket = self.bucket(state, state.threads[thread].keys[1]);
+                state.waiters[bucket] += 1;
+                Phase::LockBucket
             }
             Phase::LooksForWaiters => {
                 let bucket = self.bucket(state, state.threads[thread].keys[0]);
@@ -294,38 +320,68 @@ impl<const T: usize> Futexes<T> {
                 self.leave(state, thread);
                 self.kernel.after(phase)
             }
-            Phase::Act => {
-                let answer = self.act(state, thread, op, costs);
-                self.leave(state, thread);
-                if answer == Answer::Differs {
-                    state.maps[process] -= u8::from(is_old);
-                    self.end(state, thread, answer);
-                    return Ok(());
-                }
-                if is_old { Phase::MapUnlock } else { Phase::WakeThreads }
-            }
-            Phase::MapUnlock => {
-                costs.atomics += 1;
-                state.maps[process] -= 1;
-                if op.is_wait() && !state.queue.contains(&(thread as u8)) {
+            Phase::Sleep => {
+                if !state.queue.contains(&(thread as u8)) {
                     // It was woken before it slept.
                     self.end(state, thread, Answer::Count(0));
                     return Ok(());
                 }
-                if op.is_wait() { Phase::Asleep } else { Phase::WakeThreads }
+                Phase::Asleep
             }
-            Phase::WakeThreads => {
-                let wakes = state.threads[thread].wakes;
-                for woken in (0..T).filter(|woken| wakes & (1 << woken) != 0) {
-                    // One that timed out meanwhile may sleep again by now: that is another wait.
-                    let is_queued = state.queue.contains(&(woken as u8));
-                    if state.threads[woken].phase == Phase::Asleep && !is_queued {
-                        self.end(state, woken, Answer::Count(0));
+            Phase::Act => {
+                let answer = self.act(state, thread, op, costs);
+                if self.kernel.wakes_locked {
+                    self.wake_taken(state, thread);
+                }
+                let is_requeue = matches!(op, Op::Requeue { .. });
+                if answer != Answer::Differs && is_requeue {
+                    Phase::Move
+                } else {
+                    self.unlock(state, thread);
+                    match answer {
+                        Answer::Differs if self.kernel.counts_before_a_requeue() => {
+                            Phase::UncountTarget { differs: true }
+                        }
+                        Answer::Differs => {
+                            state.maps[process] -= u8::from(is_old);
+                            self.end(state, thread, answer);
+                            return Ok(());
+                        }
+                        _ if is_old => Phase::MapUnlock,
+                        _ => Phase::WakeThreads,
                     }
                 }
-                let count = state.threads[thread].woken;
-                self.end(state, thread, Answer::Count(count));
+            }
+            Phase::Move => {
+                if let Op::Requeue { requeue, .. } = op {
+                    let keys = state.threads[thread].keys;
+                    state.threads[thread].woken += self.requeue(state, keys, requeue);
+                }
+                self.unlock(state, thread);
+                if is_old { Phase::MapUnlock } else { Phase::WakeThreads }
+            }
+            Phase::UncountTarget { differs } => {
+                costs.atomics += 1;
+                let bucket = self.bucket(state, state.threads[thread].keys[1]);
+                state.waiters[bucket] -= 1;
+                let count = Answer::Count(state.threads[thread].woken);
+                self.end(state, thread, if differs { Answer::Differs } else { count });
                 return Ok(());
+            }
+            Phase::MapUnlock => {
+                costs.atomics += 1;
+                state.maps[process] -= 1;
+                if op.is_wait() { Phase::Sleep } else { Phase::WakeThreads }
+            }
+            Phase::WakeThreads => {
+                self.wake_taken(state, thread);
+                if matches!(op, Op::Requeue { .. }) && self.kernel.counts_before_a_requeue() {
+                    Phase::UncountTarget { differs: false }
+                } else {
+                    let count = state.threads[thread].woken;
+                    self.end(state, thread, Answer::Count(count));
+                    return Ok(());
+                }
             }
             Phase::Unqueue => {
                 // A waker that was faster has taken it from the queue.
@@ -430,6 +486,7 @@ impl<const T: usize> Futexes<T> {
         state.threads[thread].keys = [key, second];
         Some(match op {
             _ if op.is_wait() => self.kernel.after(Phase::GetKey),
+            Op::Requeue { .. } if self.kernel.counts_before_a_requeue() => Phase::CountTarget,
             Op::Wake(..) | Op::Die(_) if self.kernel.counts_waiters() => Phase::LooksForWaiters,
             _ => Phase::LockBucket,
         })
@@ -469,13 +526,27 @@ impl<const T: usize> Futexes<T> {
         state.waiters[2 + 2 * process..][..2].copy_from_slice(&moved);
     }
 
+    /// Wakes the threads that it has taken from the queue.
+    fn wake_taken(&self, state: &mut State<T>, thread: usize) {
+        let wakes = std::mem::take(&mut state.threads[thread].wakes);
+        for woken in (0..T).filter(|woken| wakes & (1 << woken) != 0) {
+            // One that timed out meanwhile may sleep again by now: that is another wait.
+            let is_queued = state.queue.contains(&(woken as u8));
+            if state.threads[woken].phase == Phase::Asleep && !is_queued {
+                self.end(state, woken, Answer::Count(0));
+            }
+        }
+    }
+
+    /// Unlocks the buckets.
+    fn unlock(&self, state: &mut State<T>, thread: usize) {
+        let held = state.locks.iter_mut().filter(|holder| usize::from(**holder) == thread);
+        held.for_each(|holder| *holder = NONE);
+    }
+
     /// Unlocks the buckets, and lets go of the table.
     fn leave(&self, state: &mut State<T>, thread: usize) {
-        state
-            .locks
-            .iter_mut()
-            .filter(|holder| usize::from(**holder) == thread)
-            .for_each(|holder| *holder = NONE);
+        self.unlock(state, thread);
         if std::mem::take(&mut state.threads[thread].uses_table) {
             state.tables[usize::from(self.processes[thread])].users -= 1;
         }

@@ -3,9 +3,11 @@
 //! ```text
 //!   thread                  kernel
 //!   wait(word, expected)    key of the word; count itself as a waiter of the bucket; lock the bucket; does the word
-//!                           still have the value? queue, unlock, sleep
+//!                           still have the value? queue, unlock; nobody took it from the queue? sleep
 //!   wake(word, n)           key of the word; barrier; no waiter in the bucket? return; lock the bucket; take up to n
 //!                           waiters with the same key from the queue, unlock, wake them
+//!   requeue(word, target)   keys of both; count a waiter of the target's bucket; lock both buckets; take those that it
+//!                           wakes from the queue; give others the target's key and bucket; unlock; wake; uncount
 //! ```
 //! A key has a kind, in its two low bits: 00, an address of one process (PRIVATE); 01, a page of a file; 10, a page of
 //! one process that was named without PRIVATE. Waiters and wakers meet only if they have the same key.
@@ -19,7 +21,8 @@
 //! 3. A thread that is queued has a bucket's count, so that a waker looks.
 //!
 //! Sources: kernel/futex/{core,waitwake,requeue}.c; commit 34f01cc1f512, "FUTEX: new PRIVATE futexes", whose message
-//! lists the eight steps; commit 80367ad01d93 (the per-process table, 6.16).
+//! lists the eight steps; commit 69cd9eba3886, "futex: Avoid race between requeue and wake" (3.15); commit 80367ad01d93
+//! (the per-process table, 6.16).
 
 mod entries;
 mod kernel;

@@ -3,7 +3,7 @@
 use super::{ANY, Answer, Costs, Futexes, Key, NONE, Op, State};
 
 impl<const T: usize> Futexes<T> {
-    /// What an operation does with its buckets locked.
+    /// What an operation does with its buckets locked; a requeue then moves the other waiters ([`Futexes::requeue`]).
     pub(super) fn act(
         &self,
         state: &mut State<T>,
@@ -15,12 +15,11 @@ impl<const T: usize> Futexes<T> {
         match op {
             Op::Wake(_, count, bits, _) => self.wake(state, thread, keys[0], count.max(1), bits),
             Op::Die(_) => self.wake(state, thread, keys[0], 1, ANY),
-            Op::Requeue { word, wake, requeue, expected, .. } => {
+            Op::Requeue { word, wake, expected, .. } => {
                 if expected.is_some_and(|expected| expected != self.load(state, thread, word)) {
                     return Answer::Differs;
                 }
                 self.wake(state, thread, keys[0], wake, ANY);
-                state.threads[thread].woken += self.requeue(state, keys, requeue);
             }
             Op::WakeOp { wake, other, set, compare, wake_other, .. } => {
                 costs.atomics += 1;
@@ -36,7 +35,7 @@ impl<const T: usize> Futexes<T> {
         Answer::None
     }
 
-    /// Takes up to `count` waiters from the queue, in its order. The thread wakes them later, without the lock.
+    /// Takes up to `count` waiters from the queue, in its order. The thread wakes them later, and since 4.2 without the lock.
     fn wake(&self, state: &mut State<T>, waker: usize, key: Key, count: u8, bits: u8) {
         let mut left = count;
         for queued in state.queue.into_iter().filter(|&queued| queued != NONE) {
@@ -61,7 +60,7 @@ impl<const T: usize> Futexes<T> {
     }
 
     /// Lets up to `count` waiters of the first key wait for the second, and returns their number.
-    fn requeue(&self, state: &mut State<T>, [from, to]: [Key; 2], count: u8) -> u8 {
+    pub(super) fn requeue(&self, state: &mut State<T>, [from, to]: [Key; 2], count: u8) -> u8 {
         let (old, new) = (self.bucket(state, from), self.bucket(state, to));
         let mut moved = 0;
         for queued in state.queue.into_iter().filter(|&queued| queued != NONE) {

@@ -41,6 +41,9 @@ pub(super) fn label<const T: usize>(model: &Futexes<T>, state: &State<T>, step: 
         Phase::CountWaiter => {
             ("futex_hb_waiters_inc", "counts itself as a waiter of the bucket".into())
         }
+        Phase::CountTarget => {
+            ("futex_hb_waiters_inc", "counts a waiter of the target's bucket".into())
+        }
         Phase::LooksForWaiters => {
             ("futex_hb_waiters_pending", "looks whether the bucket has waiters".into())
         }
@@ -49,16 +52,30 @@ pub(super) fn label<const T: usize>(model: &Futexes<T>, state: &State<T>, step: 
         Phase::TestValue => (call, "tests the word's value".into()),
         Phase::Queue => ("futex_queue", "queues itself, and unlocks the bucket".into()),
         Phase::MapUnlock => (call, "unlocks the map".into()),
+        Phase::Act if matches!(op, Op::Requeue { .. }) => {
+            let wakes = if model.kernel.wakes_locked { ", and wakes them" } else { "" };
+            (call, format!("takes those that it wakes from the queue{wakes}"))
+        }
         Phase::Act => (call, "takes waiters from the queue, and unlocks".into()),
+        Phase::Move => ("requeue_futex", "moves others to the target, and unlocks".into()),
+        Phase::UncountTarget { .. } => {
+            ("futex_hb_waiters_dec", "takes its count of the target's bucket back".into())
+        }
+        Phase::WakeThreads if model.kernel.wakes_locked => (call, "returns".into()),
         Phase::WakeThreads => ("wake_up_q", "wakes the threads that it took from the queue".into()),
         Phase::Unqueue => ("futex_unqueue", "leaves the queue".into()),
         Phase::MapWrite => (call, "locks the map for writing".into()),
         Phase::MapWriteUnlock => (call, "changes the map, and unlocks it".into()),
+        Phase::Sleep if state.queue.contains(&step.actor) => (call, "goes to sleep".into()),
+        Phase::Sleep => (call, "was woken before it slept".into()),
         Phase::Asleep => (call, "sleeps".into()),
     };
     let versions = match function {
         "program" => "",
-        "futex_hb_waiters_inc" | "futex_hb_waiters_pending" => "3.14 and later",
+        "futex_hb_waiters_inc" | "futex_hb_waiters_pending" if me.phase != Phase::CountTarget => {
+            "3.14 and later"
+        }
+        "futex_hb_waiters_inc" | "futex_hb_waiters_dec" => "3.15 and later",
         "wake_up_q" => "4.2 and later",
         _ => kernel,
     };

@@ -52,10 +52,13 @@ const MODE: u8 = 3;
 const IN: u8 = 4;
 const ALLOCATE: u8 = 5;
 const WAIT: u8 = 6;
+/// The id that was found free, in `Task::last_cid`, is set.
+const SET: u8 = 17;
 // A fork.
 const ACCOUNT: u8 = 7;
 const CHILD: u8 = 8;
 const CHILD_WAIT: u8 = 9;
+const CHILD_SET: u8 = 18;
 const WALK_TASKS: u8 = 10;
 const TO_CPUS: u8 = 11;
 const LIST: u8 = 12;
@@ -96,6 +99,24 @@ impl V7_0 {
     fn has(&self, fault: V7_0Fault) -> bool {
         self.fault == Some(fault)
     }
+
+    /// A step of `mm_get_cid`: finds a free id, or sets the one that it found. `Some`: that is done.
+    fn find_or_set<const T: usize, const C: usize>(
+        state: &mut State<T, C>,
+        task: usize,
+        op: u8,
+        costs: &mut Costs,
+    ) -> Option<u16> {
+        let map = state.map_of(task);
+        let found = std::mem::replace(&mut state.tasks[task].last_cid, UNSET);
+        if found != UNSET {
+            return state.this_one(map, found, costs).then_some(found);
+        }
+        let is_first = matches!(op, ALLOCATE | CHILD);
+        let end = if is_first { state.maps[map].max } else { state.possible };
+        state.tasks[task].last_cid = state.lowest(map, end).unwrap_or(UNSET);
+        None
+    }
 }
 
 impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
@@ -134,11 +155,12 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
             }
             IN => self.switch_in(state, cpu, costs)?,
             op => {
-                let (_, map) = state.current(cpu).expect("there is a task to switch to");
-                let end = if op == ALLOCATE { state.maps[map].max } else { state.possible };
-                match state.lowest(map, end, costs) {
-                    Some(id) => self.assign(state, cpu, id),
-                    None => state.cpus[cpu].op = WAIT,
+                let (task, _) = state.current(cpu).expect("there is a task to switch to");
+                if let Some(id) = Self::find_or_set(state, task, op, costs) {
+                    self.assign(state, cpu, id);
+                } else {
+                    let is_found = state.tasks[task].last_cid != UNSET;
+                    state.cpus[cpu].op = if is_found { SET } else { WAIT };
                 }
             }
         }
@@ -147,7 +169,9 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
 
     fn only_looks(&self, state: &State<T, C>, op: u8, cpu: usize) -> bool {
         matches!(op, WAIT | CHILD_WAIT)
-            && state.current(cpu).is_some_and(|(_, map)| !state.has_free(map, state.possible))
+            && state
+                .current(cpu)
+                .is_some_and(|(_, map)| state.lowest(map, state.possible).is_none())
     }
 
     /// A walk names tasks by their place, and a fork its child.
@@ -206,13 +230,13 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                     TO_CPUS
                 }
             }
-            op @ (CHILD | CHILD_WAIT) => {
-                let end = if op == CHILD { state.maps[map].max } else { state.possible };
-                match state.lowest(map, end, costs) {
+            op @ (CHILD | CHILD_WAIT | CHILD_SET) => {
+                match Self::find_or_set(state, task, op, costs) {
                     Some(id) => {
                         state.tasks[child].cid = id;
                         TO_CPUS
                     }
+                    None if state.tasks[task].last_cid != UNSET => CHILD_SET,
                     None => CHILD_WAIT,
                 }
             }
@@ -307,10 +331,12 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
             OUT => ("mm_cid_schedout", "an id in transit of the previous task is given back"),
             MODE => ("mm_cid_schedin", "read the mode"),
             IN => ("mm_cid_schedin", "take its own id or the cpu's, as the mode says"),
-            ALLOCATE => ("mm_get_cid", "allocate an id below the limit"),
+            ALLOCATE => ("mm_get_cid", "find a free id below the limit"),
+            SET => ("mm_get_cid", "allocate it, unless another cpu was faster"),
             WAIT => ("mm_get_cid", "wait for a free id, with the lock of the run queue"),
             ACCOUNT => ("sched_mm_cid_fork", "accounts the new task, and decides the mode"),
-            CHILD => ("mm_get_cid", "allocates an id for the new task"),
+            CHILD => ("mm_get_cid", "finds a free id for the new task"),
+            CHILD_SET => ("mm_get_cid", "allocates it, unless another cpu was faster"),
             CHILD_WAIT => ("mm_get_cid", "waits for a free id for the new task"),
             WALK_TASKS => {
                 ("mm_cid_fixup_task_to_cpu", "moves the next task's id to its cpu, or drops it")

@@ -36,7 +36,7 @@ impl V7_0 {
         id: u16,
         costs: &mut Costs,
     ) -> Result<u16, String> {
-        match state.lowest(map, state.maps[map].max, costs) {
+        match state.allocate(map, state.maps[map].max, costs) {
             Some(lower) => {
                 state.free(map, number(id), costs)?;
                 Ok(lower | id & ON_CPU)

@@ -74,7 +74,7 @@ pub struct ReportArgs {
     /// Short rounds: about half a minute in total
     #[arg(long)]
     pub quick: bool,
-    /// Measure for about so many minutes in total; shorter rounds give wider spreads
+    /// Measure for so many minutes at most; shorter rounds give wider spreads, and tables that do not fit are left out
     #[arg(long, value_name = "N", conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..=600))]
     pub minutes: Option<u32>,
     /// Only these tables, with commas between them; `bench --list` shows their names
@@ -675,7 +675,8 @@ pub struct HeapOptions {
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-#[command(override_usage = "corelocal run [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
+#[command(override_usage = "corelocal run [OPTIONS] [--] PROGRAM [ARGUMENT]...
+       corelocal run --compare [OPTIONS] [--] PROGRAM [ARGUMENT]... [::: PROGRAM [ARGUMENT]...]...")]
 pub struct RunArgs {
     /// A program, with its arguments. Its output, its exit code and the signal that ends it are passed on; messages
     /// go to standard error
@@ -687,7 +688,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH|NAME", default_value = "corelocal")]
     pub malloc: String,
     /// Run the program in turns with libc's malloc, this one, and the others that are installed. Its output is shown
-    /// once; from a terminal it gets no input
+    /// once; from a terminal it gets no input. Several programs, with ::: between them, are compared one after the other
     #[arg(long)]
     pub compare: bool,
     /// The number of runs with each malloc, with --compare

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use corelocal::sys::Caps;
@@ -21,7 +21,7 @@ use crate::doctor;
 use crate::machine::{self, Counts};
 use crate::output::{self, complain, path_line};
 use crate::process::signals;
-use crate::report::schema::{Machine, Report, SCHEMA_VERSION};
+use crate::report::schema::{Machine, Missing, Report, SCHEMA_VERSION};
 use crate::report::{self, compare, term};
 use crate::tables;
 
@@ -39,7 +39,8 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let Ok(mut chosen) = choose(&args.only) else { return Ok(ExitCode::from(2)) };
     if args.only.is_empty() {
         chosen = tables::all().to_vec();
-        chosen.retain(|table| table.in_report(args.quick));
+        let rounds = Rounds { quick: args.quick, long: false, minutes: args.minutes };
+        chosen.retain(|table| table.in_report(rounds.are_short(tables::all().len())));
     }
     if !outputs.may_be_written() {
         return Ok(ExitCode::FAILURE);
@@ -108,14 +109,29 @@ struct Rounds {
     minutes: Option<u32>,
 }
 
+/// What is kept of `--minutes` for the end of a round and for the files.
+const RESERVE: Duration = Duration::from_secs(3);
+
 impl Rounds {
-    fn plan(self, tables: usize) -> Plan {
+    /// For the next of so many tables.
+    fn plan(self, began: Instant, tables: usize) -> Plan {
         match self {
-            Rounds { minutes: Some(minutes), .. } => Plan::within(minutes, tables),
+            Rounds { minutes: Some(minutes), .. } => {
+                Plan::until(began + Self::time(minutes) - RESERVE, tables)
+            }
             Rounds { quick: true, .. } => Plan::QUICK,
             Rounds { long: true, .. } => Plan::LONG,
             _ => Plan::FULL,
         }
+    }
+
+    fn are_short(self, tables: usize) -> bool {
+        let each = self.minutes.map(|minutes| Self::time(minutes) / tables.max(1) as u32);
+        self.quick || each.is_some_and(Plan::is_short)
+    }
+
+    fn time(minutes: u32) -> Duration {
+        Duration::from_secs(60) * minutes
     }
 }
 
@@ -139,21 +155,30 @@ fn measure(
     let width = term::width();
     let mut screen = Screen::default();
     screen.show(term::stamp(&machine, width));
-    let mut measured = Vec::new();
+    let (mut measured, mut missing) = (Vec::new(), Vec::new());
     signals::note();
     for (nth, table) in chosen.iter().enumerate() {
         if screen.lost.is_some() && outputs.files().next().is_none() {
             break;
         }
-        let mut cx = Context::new(rounds.plan(chosen.len()), &machine).nth(nth, chosen.len());
+        let plan = rounds.plan(began, chosen.len() - nth);
+        let mut cx = Context::new(plan, &machine).nth(nth, chosen.len());
         cx.in_report = outputs.html.is_some();
         let result = table.run(&mut cx);
         cx.progress().finish();
-        if signals::came() {
+        let (ended, why) = match rounds.minutes {
+            _ if signals::came() => ("interrupted".to_owned(), "interrupted"),
+            Some(minutes) if cx.plan.is_over() => {
+                (format!("the {minutes} min of --minutes are over"), "the time was over")
+            }
+            _ => (String::new(), ""),
+        };
+        if !ended.is_empty() {
             complain(format_args!(
-                "interrupted: the table `{}` and those after it are missing",
+                "{ended}: the table `{}` and those after it are missing",
                 table.id()
             ));
+            missing.extend(chosen[nth..].iter().map(|table| absent(*table, why)));
             break;
         }
         match result.with_context(|| format!("the table `{}` was not measured", table.id())) {
@@ -163,6 +188,7 @@ fn measure(
             }
             Err(error) => {
                 complain(format_args!("{error:#}"));
+                missing.push(absent(*table, &format!("{:#}", error.root_cause())));
                 failed = true;
             }
         }
@@ -176,6 +202,7 @@ fn measure(
         quick: rounds.quick,
         long: rounds.long,
         interrupted: signals::came(),
+        missing,
         elapsed_s: began.elapsed().as_secs_f64(),
         machine,
         tables: measured,
@@ -202,6 +229,10 @@ fn measure(
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
+}
+
+fn absent(table: &dyn Table, why: &str) -> Missing {
+    Missing { id: table.id().to_owned(), title: table.title().to_owned(), why: why.to_owned() }
 }
 
 fn stamp() -> Machine {

@@ -51,6 +51,8 @@ pub struct Plan {
     pub busy: &'static [usize],
     /// A table stops adding rounds after this; every contestant gets at least five.
     pub table: Duration,
+    /// When no round begins any more, and the table that is being measured is incomplete.
+    pub end: Option<Instant>,
 }
 
 impl Plan {
@@ -64,6 +66,7 @@ impl Plan {
         threads: &[1, 2, 4, 8, 16, 32, 64],
         busy: &[0, 1, 64],
         table: Duration::from_secs(28),
+        end: None,
     };
 
     /// All tables in under half a minute.
@@ -76,14 +79,30 @@ impl Plan {
         threads: &[1, 2, 64],
         busy: &[0, 1, 8],
         table: Duration::from_millis(3000),
+        end: None,
     };
 
-    /// So many tables in about so many minutes.
-    pub fn within(minutes: u32, tables: usize) -> Self {
-        let each = Duration::from_secs(60) * minutes / tables.max(1) as u32;
-        let base = if each < Self::FULL.table / 2 { Self::QUICK } else { Self::FULL };
+    /// The next of so many tables that are to be measured until `end`.
+    pub fn until(end: Instant, tables: usize) -> Self {
+        let each = end.saturating_duration_since(Instant::now()) / tables.max(1) as u32;
+        let base = if Self::is_short(each) { Self::QUICK } else { Self::FULL };
         // Calibrating, starting processes and the first round take the rest.
-        Self { table: each * 2 / 3, ..base }
+        Self { table: each * 2 / 3, end: Some(end), ..base }
+    }
+
+    /// Whether a table that gets so much time has the short rounds of `QUICK`.
+    pub fn is_short(each: Duration) -> bool {
+        each < Self::FULL.table / 2
+    }
+
+    /// Whether the time for all tables is over, or would be after `more`.
+    pub fn is_over_in(&self, more: Duration) -> bool {
+        self.end.is_some_and(|end| Instant::now() + more >= end)
+    }
+
+    /// Whether the time for all tables is over.
+    pub fn is_over(&self) -> bool {
+        self.is_over_in(Duration::ZERO)
     }
 
     /// What contends takes its time: the kernel gives each thread several turns in a round, so that how evenly
@@ -154,7 +173,7 @@ impl<B: Body> Contest<B> {
         let mut failures = vec![Vec::new(); self.bodies.len()];
         let mut noises = Vec::new();
         for (nth, &x) in xs.iter().enumerate() {
-            if signals::came() {
+            if signals::came() || cx.plan.is_over() {
                 break;
             }
             let at = match (&self.table.x_label, x) {
@@ -177,7 +196,8 @@ impl<B: Body> Contest<B> {
                 if is_quieter {
                     best = Some((outcomes, noise));
                 }
-                if signals::came() || !noise::is_disturbed(&noise) {
+                let is_to_end = signals::came() || cx.plan.is_over_in(cx.plan.table);
+                if is_to_end || !noise::is_disturbed(&noise) {
                     break;
                 }
             }
@@ -253,13 +273,19 @@ pub fn alternate<B: Body>(
 ) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = bodies
         .iter_mut()
-        .map(|body| body.as_mut().map(|body| body.prepare(x, plan).map(|()| Vec::new())))
+        .map(|body| {
+            let body = body.as_mut().filter(|_| !plan.is_over())?;
+            Some(body.prepare(x, plan).map(|()| Vec::new()))
+        })
         .collect();
     let mut take = |round: usize, outcomes: &mut [Outcome], keep: bool| {
         for nth in order(outcomes.len(), round) {
             let (Some(body), Some(Ok(samples))) = (&mut bodies[nth], &mut outcomes[nth]) else {
                 continue;
             };
+            if plan.is_over() {
+                return;
+            }
             match body.round() {
                 Ok(sample) if keep => samples.push(sample),
                 Ok(_) => {}
@@ -272,7 +298,7 @@ pub fn alternate<B: Body>(
     let rounds = rounds_within(plan.table / parts as u32, warm_up.elapsed(), B::rounds(plan));
     for round in 0..rounds {
         // The figures of the rounds before remain.
-        if signals::came() && round >= MIN_ROUNDS {
+        if signals::came() && round >= MIN_ROUNDS || plan.is_over() {
             break;
         }
         take(round, &mut outcomes, true);

@@ -14,6 +14,7 @@ struct Scribe {
     value: f64,
     fails_in_round: Option<usize>,
     rounds: usize,
+    takes: Duration,
     diary: Rc<RefCell<Vec<usize>>>,
 }
 
@@ -34,6 +35,7 @@ impl Body for Scribe {
             bail!("the ink ran out");
         }
         self.diary.borrow_mut().push(self.name);
+        std::thread::sleep(self.takes);
         Ok(Sample { value: self.value, extra: vec![("twice", 2.0 * self.value)] })
     }
 }
@@ -61,6 +63,7 @@ fn scribes(fails_in_round: Option<usize>) -> (Contest<Scribe>, Rc<RefCell<Vec<us
         value,
         fails_in_round,
         rounds: 0,
+        takes: Duration::ZERO,
         diary: diary.clone(),
     };
     let contest = Contest::new(&Diary, "")
@@ -150,6 +153,31 @@ fn cpu_time_shows_only_where_it_differs() {
     let value = Stat::of(&[100.0]).unwrap();
     assert!(extras(&[sample(97.0)], &value).is_empty());
     assert_eq!(extras(&[sample(40.0)], &value)[CPU_NS].median, 40.0);
+}
+
+/// No round begins after the end of all tables' time: of four contestants, at most as many rounds as fit before.
+#[test]
+fn nothing_begins_after_the_end() {
+    for (time, most) in [(0, 0), (30, 4)] {
+        let (mut contest, diary) = scribes(None);
+        let each = Duration::from_millis(10);
+        contest.bodies.iter_mut().flatten().for_each(|body| body.takes = each);
+        let end = Some(Instant::now() + Duration::from_millis(time));
+        let plan = Plan { rounds: 101, end, ..PLAN };
+        let machine = Machine::default();
+        contest.over("threads", &[1, 2]).measure(&Context::new(plan, &machine));
+        assert!(plan.is_over() && diary.borrow().len() <= most, "{diary:?}");
+    }
+}
+
+/// The time that is left is divided among the tables that are left.
+#[test]
+fn time_is_divided() {
+    let end = Instant::now() + Duration::from_secs(600);
+    let [many, few] = [100, 2].map(|tables| Plan::until(end, tables));
+    assert!(many.table <= Duration::from_secs(4) && many.rounds == Plan::QUICK.rounds);
+    assert!(few.table <= Duration::from_secs(200) && few.rounds == Plan::FULL.rounds);
+    assert!(Plan::until(Instant::now(), 0).is_over());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::columns::{self, Column, DISTURBED};
 use super::compare::{Change, Comparison, Verdict};
 use super::figures::{NONE, figure, percent, ratio, spread};
 use super::matrix::{self, Matrix};
-use super::schema::{Better, Machine, Report, Row, Table};
+use super::schema::{Better, Machine, Missing, Report, Row, Table};
 use super::tiles::{Outcome, Side, Tile, tiles};
 use super::{bars, curves, stamp};
 use crate::bench::noise;
@@ -76,9 +76,20 @@ fn header(report: &Report) -> Markup {
                 time datetime=(report.created) { (day(&report.created)) }
                 @if report.quick { " · short rounds (--quick): expect wider spreads" }
             }
+            @if let Some(remark) = missing(report) { p.noise { b { "Incomplete. " } (remark) } }
             @if let Some(remark) = disturbed(report) { p.noise { b { "Disturbed. " } (remark) } }
         }
     }
+}
+
+/// What the page's head says if tables are missing.
+fn missing(report: &Report) -> Option<String> {
+    let named = |missing: &Missing| format!("{} ({})", missing.title, missing.why);
+    let all = report.tables.len() + report.missing.len();
+    let names: Vec<String> = report.missing.iter().map(named).collect();
+    (!names.is_empty()).then(|| {
+        format!("{} of {all} tables were not measured: {}.", names.len(), names.join(", "))
+    })
 }
 
 /// What the page's head says if the machine was disturbed.
@@ -124,7 +135,7 @@ fn tile(tile: &Tile) -> Markup {
         Outcome::Worse => (ratio(1.0 / tile.factor), "the time of", "not"),
     };
     html! {
-        a.tile.(tile.outcome.class()) href={ "#table-" (tile.table.id) } {
+        a.tile.(tile.class()) href={ "#table-" (tile.table.id) } {
             h2 { (tile.title) }
             p.big { (factor) @if tile.is_disturbed { span.mark { " " (DISTURBED) } } }
             p { (verb) " " b { (tile.versus.row.label) } }

@@ -121,6 +121,22 @@ fn what_was_disturbed_is_marked() {
     let page = page(&report, None).unwrap();
     assert!(page.contains("<b>Disturbed. </b>") && page.contains("1 of 3 tables"));
     assert!(page.contains("<span class=\"mark\"> ~</span>") && page.contains("~</td>"));
+    assert!(page.contains("class=\"tile even\"") && !page.contains("class=\"tile better\""));
+}
+
+#[test]
+fn missing_tables_are_named() {
+    let mut report = a();
+    assert!(!page(&report, None).unwrap().contains("<b>Incomplete. </b>"));
+    report.missing.push(super::Missing {
+        id: "locks".to_owned(),
+        title: "Locks & more".to_owned(),
+        why: "interrupted".to_owned(),
+    });
+    let page = page(&report, None).unwrap();
+    assert!(page.contains(
+        "<b>Incomplete. </b>1 of 4 tables were not measured: Locks &amp; more (interrupted)."
+    ));
 }
 
 #[test]

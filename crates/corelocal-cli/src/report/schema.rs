@@ -34,12 +34,26 @@ pub struct Report {
     /// Whether a signal ended the run: some tables are missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
+    /// The tables that were asked for and not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
     /// Seconds the whole run took.
     pub elapsed_s: f64,
     /// Where it ran.
     pub machine: Machine,
     /// The tables, in the order they ran.
     pub tables: Vec<Table>,
+}
+
+/// A table that was not measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Missing {
+    /// Its [`Table::id`].
+    pub id: String,
+    /// Its heading.
+    pub title: String,
+    /// Why, in a few words.
+    pub why: String,
 }
 
 /// The stamp of the machine: enough to judge whether two reports may be compared.

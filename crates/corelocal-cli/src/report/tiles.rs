@@ -54,6 +54,13 @@ pub enum Outcome {
     Worse,
 }
 
+impl Tile<'_> {
+    /// Its class in the style sheet: grey, where the machine was disturbed.
+    pub fn class(&self) -> &'static str {
+        if self.is_disturbed { Outcome::Equal.class() } else { self.outcome.class() }
+    }
+}
+
 impl Outcome {
     /// Judges a factor, above 1 of which ours is better, of figures with these spreads.
     pub fn of(factor: f64, ours: Option<&Stat>, versus: Option<&Stat>) -> Outcome {

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use plotters::prelude::*;
 
 use super::cache_stats::{Tally, percent};
-use super::measured::{Answer, Measured};
+use super::measured::{Answer, Means, Measured};
 use super::text::name;
 use crate::clock::chart::round_up;
 use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
@@ -25,36 +25,72 @@ const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
 ///
 /// # Errors
 /// What plotters reports.
-pub fn page(answer: &Answer) -> anyhow::Result<String> {
+pub fn page(answers: &[Answer]) -> anyhow::Result<String> {
+    let names = answers.iter().map(name).collect::<Vec<_>>().join(", ");
+    let sections = answers.iter().map(section).collect::<anyhow::Result<Vec<Markup>>>()?;
     let machine = crate::machine::collect(Default::default(), Default::default());
     let created = format!("{:.0}", jiff::Timestamp::now());
-    let title = html! { "corelocal run, " (name(answer)) ", " (created) };
+    let title = html! { "corelocal run, " (names) ", " (created) };
     let body = html! {
         header {
             p.brand { "corelocal " (VERSION) }
-            h1 { "Time and memory of " (name(answer)) }
+            h1 { "Time and memory of " (names) }
             p.about {
                 (machine.cpu_model) " · Linux " (machine.kernel) " · "
                 time datetime=(created) { (created) }
             }
-            p { code { (answer.command.join(" ")) } }
         }
         main {
-            section.card {
-                h2 { "Memory over time" }
-                p { "Resident memory of the program and its descendants, in the run of median length." }
-                (plot(answer)?)
-            }
-            section.card {
-                h2 { "Figures" }
-                (table(answer))
-                @for sentence in answer.remarks() {
-                    p.noise { (sentence) }
-                }
-            }
+            @for section in sections { (section) }
+            (means(answers))
         }
     };
     Ok(document(VERSION, &title, &body))
+}
+
+/// What there is to tell of one command.
+fn section(answer: &Answer) -> anyhow::Result<Markup> {
+    let plot = plot(answer)?;
+    Ok(html! {
+        section.card {
+            h2 { code { (answer.command.join(" ")) } }
+            h3 { "Memory over time" }
+            p { "Resident memory of the program and its descendants, in the run of median length." }
+            (plot)
+            h3 { "Figures" }
+            (table(answer))
+            @for sentence in answer.remarks() {
+                p.noise { (sentence) }
+            }
+        }
+    })
+}
+
+/// The means over several commands.
+fn means(answers: &[Answer]) -> Markup {
+    let Some(means) = Means::of(answers) else { return html! {} };
+    html! {
+        section.card {
+            h2 { "All " (answers.len()) " commands" }
+            p { "Geometric means of the ratios to " (means.base) "; lower is better." }
+            div.scroll tabindex="0" {
+                table {
+                    thead { tr {
+                        th { "malloc" }
+                        @for name in ["time", "cpu", "peak"] { th.number { (name) } }
+                    } }
+                    tbody {
+                        @for (label, ratios) in &means.rows {
+                            tr {
+                                th { (label) }
+                                @for mean in ratios { td.number { (mean.map_or(NONE.to_owned(), ratio)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn table(answer: &Answer) -> Markup {
@@ -159,8 +195,9 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_else() {
-        let page = page(&answer()).unwrap();
+        let page = page(&[answer(), answer()]).unwrap();
         assert!(page.ends_with("</html>") && page.contains("<svg"));
+        assert!(page.contains("All 2 commands"));
         assert!(!page.contains("=\"#0"), "a stand-in colour is left");
         assert!(page.contains("at most 20 MiB") && page.contains("exit code 3"));
         assert!(page.contains("99.97 %"));
@@ -171,9 +208,10 @@ mod tests {
         let mut answer = answer();
         answer.command = vec!["<script>".to_owned()];
         answer.mallocs.iter_mut().for_each(|malloc| malloc.resident.clear());
-        let page = page(&answer).unwrap();
-        assert!(page.ends_with("</html>") && !page.contains("<script"));
+        let alone = page(std::slice::from_ref(&answer)).unwrap();
+        assert!(alone.ends_with("</html>") && !alone.contains("<script"));
+        assert!(!alone.contains("commands"));
         answer.mallocs.clear();
-        assert!(super::page(&answer).is_ok());
+        assert!(page(&[answer]).is_ok());
     }
 }

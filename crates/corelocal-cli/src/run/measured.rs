@@ -16,6 +16,7 @@ use super::launch::Run;
 use crate::mallocs::Malloc;
 use crate::report::compare::{self, Verdict};
 use crate::report::figures::figure;
+use crate::report::matrix::mean;
 use crate::report::schema::{Better, Stat};
 
 /// The fewest rounds of which a difference is told.
@@ -76,6 +77,33 @@ pub struct Measured {
     pub resident: Vec<(f64, u64)>,
     /// What caches did, if it is our malloc and a process told of it.
     pub caches: Option<Tally>,
+}
+
+/// What several commands have in common.
+pub struct Means {
+    /// The malloc that all are compared with.
+    pub base: String,
+    /// Each other malloc's geometric means, over all commands, of the ratios of time, cpu time and peak. None where a command
+    /// has none.
+    pub rows: Vec<(String, [Option<f64>; 3])>,
+}
+
+impl Means {
+    /// `None` for one command, and for commands that were not run with the same mallocs.
+    pub fn of(answers: &[Answer]) -> Option<Means> {
+        let [first, _, ..] = answers else { return None };
+        let base = first.mallocs.first()?.label.clone();
+        let of = |nth: usize| {
+            let ratio = |which: fn(&Measured) -> Option<f64>| {
+                let all = answers.iter().map(|answer| which(answer.mallocs.get(nth)?));
+                mean(all.collect::<Option<Vec<_>>>()?.into_iter())
+            };
+            [ratio(|m| m.wall_ratio), ratio(|m| m.cpu_ratio), ratio(|m| m.peak_ratio)]
+        };
+        let rows =
+            first.mallocs.iter().enumerate().skip(1).map(|(nth, m)| (m.label.clone(), of(nth)));
+        Some(Means { base, rows: rows.collect() })
+    }
 }
 
 impl Answer {

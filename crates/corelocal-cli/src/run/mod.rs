@@ -30,6 +30,7 @@ pub(crate) mod program;
 mod relay;
 mod text;
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
@@ -49,10 +50,13 @@ use launch::{Output, Run};
 use measured::Answer;
 use program::{Program, Refusal};
 
+/// What stands between two commands.
+const NEXT: &str = ":::";
+
 /// The command.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    match runs(args) {
-        Ok((answer, status)) => Ok(tell(args, &answer, status)),
+    match all_runs(args) {
+        Ok((answers, status)) => Ok(tell(args, &answers, status)),
         Err(refusal) => {
             complain(format_args!("{:#}", refusal.why));
             Ok(ExitCode::from(refusal.code))
@@ -60,24 +64,51 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// All runs, and how the first one with the malloc that was asked for ended.
-fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
+/// The runs of all commands, and how the first command ended that did not end well, or the first one.
+fn all_runs(args: &RunArgs) -> Result<(Vec<Answer>, ExitStatus), Refusal> {
     if let Some(path) = &args.html {
         // A program may run for hours, so this is asked before.
         report::may_write(path).map_err(|why| Refusal::unable(anyhow!(why)))?;
     }
     let chosen = library::named(&args.malloc).map_err(Refusal::unable)?;
-    let (program, arguments) =
-        args.target.split_first().context("no program was given").map_err(Refusal::unable)?;
-    let program = Program::find(program)?;
-    program.takes(&chosen)?;
     let mallocs = if args.compare { all(&chosen) } else { vec![chosen.clone()] };
-    mallocs.iter().try_for_each(|malloc| program.takes(malloc))?;
-    let preloaded = Preloaded::of(&mallocs).map_err(Refusal::unable)?;
-    notes(&program, &mallocs, &preloaded);
-    let rounds = if args.compare { args.rounds as usize } else { 1 };
+    // Alone, a program may have such an argument itself.
+    let commands: Vec<&[OsString]> =
+        args.target.split(|word| args.compare && word == NEXT).collect();
+    // Each can be run, before minutes are spent on the first.
+    let programs = commands.iter().map(|command| {
+        let name = command.first().with_context(|| format!("there is no program beside {NEXT}"));
+        let program = Program::find(name.map_err(Refusal::unable)?)?;
+        program.takes(&chosen)?;
+        mallocs.iter().try_for_each(|malloc| program.takes(malloc))?;
+        Ok(program)
+    });
+    let programs = programs.collect::<Result<Vec<_>, Refusal>>()?;
     let mut input = Input::new(args.compare).map_err(Refusal::unable)?;
     relay::begin();
+    let (mut answers, mut status) = (Vec::new(), None::<ExitStatus>);
+    for (program, command) in programs.iter().zip(commands) {
+        let (answer, ended) = runs(args, (program, command), (&mallocs, &chosen), &mut input)?;
+        answers.push(answer);
+        status = status.filter(|status| !status.success()).or(Some(ended));
+        if relay::came().is_some() {
+            break;
+        }
+    }
+    Ok((answers, status.context("nothing was run").map_err(Refusal::unable)?))
+}
+
+/// All runs of one command, and how the first one with the malloc that was asked for ended.
+fn runs(
+    args: &RunArgs,
+    (program, command): (&Program, &[OsString]),
+    (mallocs, chosen): (&[Malloc], &Malloc),
+    input: &mut Input,
+) -> Result<(Answer, ExitStatus), Refusal> {
+    let arguments = command.get(1..).unwrap_or_default();
+    let preloaded = Preloaded::of(mallocs).map_err(Refusal::unable)?;
+    notes(program, mallocs, &preloaded);
+    let rounds = if args.compare { args.rounds as usize } else { 1 };
     let mut runs: Vec<Vec<Run>> = mallocs.iter().map(|_| Vec::new()).collect();
     let mut is_first = true;
     // Nothing is in the way of runs that are compared.
@@ -89,7 +120,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
     let watch = Watch::start(false, None);
     let mut once = |malloc: &Malloc, output, wanted| {
         let stdin = input.next().map_err(Refusal::unable)?;
-        launch::once(&program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
+        launch::once(program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
     };
     let progress = Progress::new(args.compare, rounds * mallocs.len());
     // The first run finds files and pages cold.
@@ -135,7 +166,7 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         }
     }
     let noise = noise::advice(&watch.finish()).filter(|_| args.compare);
-    progress.show("counting hits", &chosen);
+    progress.show("counting hits", chosen);
     // One more run, whose time is not counted.
     let mut tallies: Vec<Option<Tally>> = mallocs.iter().map(|_| None).collect();
     for (malloc, (tally, runs)) in mallocs.iter().zip(tallies.iter_mut().zip(&runs)) {
@@ -146,14 +177,14 @@ fn runs(args: &RunArgs) -> Result<(Answer, ExitStatus), Refusal> {
         }
     }
     progress.end();
-    let status = mallocs.iter().zip(&runs).find(|(malloc, _)| **malloc == chosen);
+    let status = mallocs.iter().zip(&runs).find(|(malloc, _)| *malloc == chosen);
     let status = status.and_then(|(_, runs)| Some(runs.first()?.status));
     // A program that runs once may have its own idea of a signal; a comparison has none.
     let interrupted = relay::came().filter(|_| args.compare);
     let status = interrupted.map(ExitStatus::from_raw).or(status);
     let whole_runs = if is_first { 0 } else { runs.iter().map(Vec::len).sum() };
     let status = status.context("nothing was run").map_err(Refusal::unable)?;
-    let mut answer = Answer::new(&args.target, mallocs, runs, tallies);
+    let mut answer = Answer::new(command, mallocs.to_vec(), runs, tallies);
     answer.noise = noise;
     if let Some(signal) = interrupted {
         answer.interrupt(signal, whole_runs);
@@ -233,18 +264,22 @@ fn all(chosen: &Malloc) -> Vec<Malloc> {
 
 /// Says what came of it, and ends as the program did. What cannot be written changes that only if the program ended
 /// well.
-fn tell(args: &RunArgs, answer: &Answer, status: ExitStatus) -> ExitCode {
+fn tell(args: &RunArgs, answers: &[Answer], status: ExitStatus) -> ExitCode {
     let mut complaints: Vec<String> = Vec::new();
     if let Some(path) = &args.html {
-        let written = html::page(answer).map_err(|error| format!("{error:#}"));
+        let written = html::page(answers).map_err(|error| format!("{error:#}"));
         complaints.extend(written.and_then(|page| report::write_file(path, &page)).err());
     }
     if args.json {
-        let text = serde_json::to_string_pretty(answer).map_err(anyhow::Error::from);
+        let text = match answers {
+            [one] => serde_json::to_string_pretty(one),
+            several => serde_json::to_string_pretty(several),
+        };
+        let text = text.map_err(anyhow::Error::from);
         let said = text.and_then(|text| output::finish(text + "\n", ExitCode::SUCCESS));
         complaints.extend(said.err().map(|error| format!("{error:#}")));
     } else {
-        remark(text::all(answer, term::width()));
+        remark(text::all(answers, term::width()));
     }
     complaints.iter().for_each(complain);
     if let Some(signal) = status.signal() {

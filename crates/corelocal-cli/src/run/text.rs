@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
 use super::cache_stats::percent;
-use super::measured::{Answer, Measured};
+use super::measured::{Answer, Means, Measured};
 use crate::report::figures::{NONE, align, figure, ratio, wrap};
 use crate::report::schema::Stat;
 use crate::report::term;
@@ -20,11 +20,40 @@ const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
 /// All there is to tell.
-pub fn all(answer: &Answer, width: usize) -> String {
-    match &answer.mallocs[..] {
+pub fn all(answers: &[Answer], width: usize) -> String {
+    let each = answers.iter().map(|answer| match &answer.mallocs[..] {
         [one] => single(answer, one),
         several => table(answer, several, width),
+    });
+    let mut parts: Vec<String> = each.collect();
+    parts.extend(means(answers, width));
+    parts.join("\n")
+}
+
+/// The means over several commands.
+fn means(answers: &[Answer], width: usize) -> Option<String> {
+    let means = Means::of(answers)?;
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{BOLD}all {} commands{BOLD:#} {DIM}geometric means of the ratios to {}{DIM:#}\n",
+        answers.len(),
+        means.base
+    );
+    let columns = ["time", "cpu", "peak"];
+    let mut grid = term::grid(width);
+    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    grid.set_header(std::iter::once(term::heading("")).chain(columns.map(right)));
+    for (label, ratios) in &means.rows {
+        let cell = |mean: &Option<f64>| {
+            let text = mean.map_or_else(|| NONE.to_owned(), ratio);
+            Cell::new(text).set_alignment(CellAlignment::Right)
+        };
+        grid.add_row(std::iter::once(Cell::new(label)).chain(ratios.iter().map(cell)));
     }
+    term::keep_whole(&mut grid, |_| true);
+    out.push_str(&term::lines(&grid));
+    Some(out)
 }
 
 fn single(answer: &Answer, one: &Measured) -> String {
@@ -212,12 +241,18 @@ mod tests {
     use super::*;
 
     fn plain(answer: &Answer, width: usize) -> String {
-        anstream::adapter::strip_str(&all(answer, width)).to_string()
+        anstream::adapter::strip_str(&all(std::slice::from_ref(answer), width)).to_string()
     }
 
     #[test]
     fn a_table_of_mallocs() {
         insta::assert_snapshot!(plain(&answer(), 100));
+    }
+
+    #[test]
+    fn several_commands() {
+        let text = all(&[answer(), answer()], 80);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&text).to_string());
     }
 
     #[test]

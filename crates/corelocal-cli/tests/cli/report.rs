@@ -82,6 +82,8 @@ fn an_interrupted_report_has_the_tables_before() {
     assert!(err.contains("interrupted: the table `locks`"), "{err}");
     let report = json(&std::fs::read_to_string(folder.path().join("report.json")).unwrap());
     assert_eq!(report["interrupted"], true);
+    assert_eq!(report["missing"][0]["id"], "locks");
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("1 of 2 tables were not measured: "), "{page}");
     assert_eq!(report["tables"].as_array().unwrap().len(), 1);
-    assert!(folder.path().join("report.html").exists());
 }

@@ -47,6 +47,31 @@ pub fn library(test: &str) -> Option<(TempDir, PathBuf)> {
     Some((folder, library))
 }
 
+#[test]
+fn several_commands_are_compared() {
+    const TEST: &str = "several_commands_are_compared";
+    let Some((_folder, library)) = library(TEST) else { return };
+    let library = library.to_str().expect("a name in UTF-8");
+    let compare =
+        ["run", "--compare", "--rounds", "2", "--no-hits", "--malloc", library, "--json", "--"];
+    let with = |words: &[&str]| corelocal(&[&compare[..], words].concat());
+    let done = with(&["true", ":::", "sh", "-c", "exit 3", ":::", "sh", "-c", "exit 4"]);
+    assert_eq!(done.code, Some(3), "{}", done.whole());
+    let answers = json(&done.out);
+    let commands: Vec<_> = answers.as_array().unwrap().iter().map(|one| &one["command"]).collect();
+    assert_eq!(commands.len(), 3, "{answers:#}");
+    assert_eq!(commands[1].as_array().unwrap().len(), 3);
+    // Nothing is run if one of them cannot be.
+    let done = with(&["sh", "-c", "echo ran", ":::", "no-such-program"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(127), ""), "{}", done.whole());
+    let done = with(&["true", ":::"]);
+    assert_eq!(done.code, Some(125), "{}", done.whole());
+    assert!(done.err.contains("no program beside :::"), "{}", done.err);
+    // Alone, a program has the word as an argument.
+    let done = corelocal(&["run", "--malloc", library, "echo", ":::"]);
+    assert_eq!(done.out, ":::\n", "{}", done.whole());
+}
+
 /// As `rivals/build` leaves it.
 #[test]
 fn a_library_beside_the_command_is_found() {

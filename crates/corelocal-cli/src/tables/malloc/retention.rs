@@ -31,6 +31,8 @@ const CHILD: &str = "malloc-keep";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What is looked at, in the order of the table: the first two in one process, the others in another.
+/// What all looks at one malloc take, at most.
+const LOOKS_TAKE: Duration = Duration::from_secs(15);
 const LOOKS: [&str; 7] = [
     "1000 idle threads",
     "when they ended",
@@ -81,8 +83,13 @@ impl Table for Retention {
         let bar = cx.progress();
         bar.begin((rounds * rivals.len()) as u64);
         bar.set_message(self.title());
+        let mut is_cut_short = false;
         for _ in 0..rounds {
             for ((_, malloc, words), samples) in rivals.iter().zip(&mut samples) {
+                if cx.plan.is_over_in(LOOKS_TAKE) {
+                    is_cut_short = true;
+                    break;
+                }
                 if let (Ok(malloc), Ok(taken)) = (malloc, &mut *samples) {
                     match looks(malloc, words, SIZE) {
                         Ok(looks) => {
@@ -95,6 +102,9 @@ impl Table for Retention {
             }
         }
         bar.finish();
+        if is_cut_short {
+            cx.plan.end = Some(Instant::now());
+        }
         let rows = rivals.into_iter().zip(samples).map(|((row, ..), samples)| filled(row, samples));
         Ok(schema::Table {
             id: self.id().to_owned(),

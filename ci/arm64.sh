@@ -93,4 +93,8 @@ grep -aE '^(page size|ran|skipped:|test .* FAILED|the guest)' "$out/console" | t
 grep -aq '^page size 16384' "$out/console" || fail "the guest's pages are not 16 KiB: see $out/console"
 grep -aq '^the guest is done' "$out/console" || fail "the guest did not come to its end: see $out/console"
 failed=$(sed -n 's/^ran \([^ ]*\) status \([0-9]*\).*/\1 \2/p' <(tr -d '\r' <"$out/console") | awk '$2 != 0 { print $1 }')
+for name in $failed; do
+    echo "$name ended with:"
+    tr -d '\r' <"$out/console" | grep -a -B 12 "^ran $name status" | sed 's/^/    /'
+done
 [ -z "$failed" ] || fail "failed with pages of 16 KiB: $(tr '\n' ' ' <<<"$failed"); see $out/console"

@@ -13,17 +13,17 @@ verdict() {
     ' "$1.results"
 }
 
-# explain LOG: which programs and tests failed, and the last lines of the console.
+# explain LOG: the last lines of the console, and which programs and tests failed: last, where one looks.
 explain() {
     printf '\n%s, cpus %s: %s\n' "$(kernel "$1")" "$(cpus "$1")" "$(verdict "$1")"
+    echo "  the console ended with:"
+    tail -n 25 "$1.console" | tr -d '\r' | sed 's/^/    /'
     awk '
         $1 == "ran" && ($3 == 137 || $3 == 143) { print "  " $2 ": not done in time" }
         $1 == "ran" && $3 != 0 && $3 != 137 && $3 != 143 { print "  " $2 ": status " $3 }
         $1 == "failed" { print "  " $2 ": " $3 }
         $1 == "disturbed" && $3 == 0 { print "  " $2 ": was never disturbed" }
     ' "$1.results"
-    echo "  the console ended with:"
-    tail -n 25 "$1.console" | tr -d '\r' | sed 's/^/    /'
 }
 
 # kernel LOG, cpus LOG: what the name says.

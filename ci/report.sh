@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Main job: `report --quick` writes a report.json that parses and a report.html that a browser
-# shows, as wide as a phone and as a screen, without a word on its console. Screenshots stay in
+# shows, as wide as a phone and as a screen, without a word on its console and without a column that is cut; so do
+# the pages of `run`, `lab` and `clock`. Screenshots stay in
 # target/ci/ for a human to look at. And what the optimised command is made of: its critical sections, explored, and the
 # malloc that it carries.
 # Needs: cargo and a C linker; jq; chromium for the page.
@@ -49,6 +50,9 @@ browse() {
 	onload = () => {
 	    const { clientWidth, scrollWidth } = page.contentDocument.documentElement;
 	    if (scrollWidth > clientWidth) console.error(scrollWidth + " pixels wide");
+	    for (const box of page.contentDocument.querySelectorAll("table, .scroll"))
+	        if (box.scrollWidth > box.clientWidth || box.getBoundingClientRect().right > clientWidth)
+	            console.error("cut: " + box.textContent.trim().slice(0, 60));
 	}
 	</script>
 	EOF
@@ -69,8 +73,16 @@ echo '<p style="width: 500px">wide<script>console.error("heard")</script>' >"$sc
 probed=$(browse "$scratch/probe.html" "$scratch/probe.png" 390)
 [[ $probed == *heard* && $probed == *"pixels wide"* ]] ||
     fail "chromium's console cannot be read: its messages are not in its log"
-for width in 390 1200; do
-    console=$(browse "$out/report.html" "$out/report-$width.png" "$width")
-    [ -z "$console" ] || fail "report.html at $width pixels: $console"
+(
+    cd "$scratch"
+    "$command" run --compare --rounds 2 --html "$out/run.html" -- ls / ::: true >"$scratch/run" 2>&1 || fail "$(<"$scratch/run")"
+    "$command" lab explore futex --html "$out/lab.html" >"$scratch/lab" || fail "$(<"$scratch/lab")"
+    "$command" clock --watch 1s --html "$out/clock.html" >"$scratch/clock" 2>&1 || fail "$(<"$scratch/clock")"
+)
+for width in 400 1280; do
+    for page in report run lab clock; do
+        console=$(browse "$out/$page.html" "$out/$page-$width.png" "$width")
+        [ -z "$console" ] || fail "$page.html at $width pixels: $console"
+    done
 done
-echo "screenshots: $out/report-390.png, $out/report-1200.png"
+echo "screenshots: $out/{report,run,lab,clock}-{400,1280}.png"

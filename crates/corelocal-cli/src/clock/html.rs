@@ -74,11 +74,11 @@ fn table(answer: &Answer) -> Markup {
                     @for row in &answer.backends {
                         tr.ours[row.state == "serves"] {
                             th { (row.backend) }
-                            td { (row.state) }
-                            td.number { (figure(row.ordered_ns)) }
-                            td.number { (figure(row.unordered_ns)) }
-                            td.number { (row.agreement.map_or("–".to_owned(), text::agreement)) }
-                            td.number { (row.drift.as_ref().map_or("–".to_owned(), text::drift)) }
+                            td data-of="use" { (row.state) }
+                            td.number data-of="ordered ns" { (figure(row.ordered_ns)) }
+                            td.number data-of="unordered ns" { (figure(row.unordered_ns)) }
+                            td.number data-of="not between two of the vDSO" { (row.agreement.map_or("–".to_owned(), text::agreement)) }
+                            td.number data-of="drift" { (row.drift.as_ref().map_or("–".to_owned(), text::drift)) }
                         }
                     }
                 }

@@ -10,7 +10,8 @@ const STYLE: &str = "
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #1f2328; background: #fff; }
 table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { text-align: left; padding: 0.3rem 0.8rem 0.3rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top; }
-td:first-child, td:last-child { white-space: nowrap; }
+td:last-child { white-space: nowrap; }
+td:first-child { overflow-wrap: anywhere; min-width: 6rem; }
 tr.chosen td { font-weight: 600; }
 .wide { overflow-x: auto; }
 .about { color: #57606a; }

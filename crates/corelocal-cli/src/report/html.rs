@@ -270,8 +270,8 @@ fn grid(
                     @for (i, row) in table.rows.iter().enumerate() {
                         tr class=(class(row)) {
                             th scope="row" { (row.label) }
-                            @for column in columns { td class=(column.class(i)) { (column.cells[i]) } }
-                            @if let Some(published) = &published { td.published { (published[i]) } }
+                            @for column in columns { td class=(column.class(i)) data-of=(column.heading) { (column.cells[i]) } }
+                            @if let Some(published) = &published { td.published data-of="published" { (published[i]) } }
                         }
                     }
                 }
@@ -297,7 +297,7 @@ fn crosswise(table: &Table, matrix: &Matrix) -> Markup {
                         tr.mean[matrix.is_mean(nth)] {
                             th scope="row" { (name) }
                             @for column in &matrix.columns {
-                                td.number.ours[column.ours] { (column.cells[nth]) }
+                                td.number.ours[column.ours] data-of=(column.heading) { (column.cells[nth]) }
                             }
                         }
                     }
@@ -351,10 +351,10 @@ fn changes(title: &str, changes: &[Change]) -> Markup {
                     @for change in changes {
                         tr {
                             th scope="row" { (change.label) }
-                            td.number { (figure(change.old)) }
-                            td.number { (figure(change.new)) }
-                            td.number { (change.percent.map_or(NONE.to_owned(), percent)) }
-                            td class=(class(change.verdict)) { (change.verdict.word()) }
+                            td.number data-of="then" { (figure(change.old)) }
+                            td.number data-of="now" { (figure(change.new)) }
+                            td.number data-of="change" { (change.percent.map_or(NONE.to_owned(), percent)) }
+                            td class=(class(change.verdict)) data-of="verdict" { (change.verdict.word()) }
                         }
                     }
                 }

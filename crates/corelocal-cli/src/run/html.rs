@@ -66,6 +66,9 @@ fn section(answer: &Answer) -> anyhow::Result<Markup> {
     })
 }
 
+/// Of what there are means over several commands.
+const MEANS: [&str; 3] = ["time", "cpu", "peak"];
+
 /// The means over several commands.
 fn means(answers: &[Answer]) -> Markup {
     let Some(means) = Means::of(answers) else { return html! {} };
@@ -77,13 +80,13 @@ fn means(answers: &[Answer]) -> Markup {
                 table {
                     thead { tr {
                         th { "malloc" }
-                        @for name in ["time", "cpu", "peak"] { th.number { (name) } }
+                        @for name in MEANS { th.number { (name) } }
                     } }
                     tbody {
                         @for (label, ratios) in &means.rows {
                             tr {
                                 th { (label) }
-                                @for mean in ratios { td.number { (mean.map_or(NONE.to_owned(), ratio)) } }
+                                @for (name, mean) in MEANS.iter().zip(ratios) { td.number data-of=(name) { (mean.map_or(NONE.to_owned(), ratio)) } }
                             }
                         }
                     }
@@ -98,30 +101,32 @@ fn table(answer: &Answer) -> Markup {
         stat.as_ref().map_or(NONE.to_owned(), |stat| figures::figure(stat.median / unit))
     };
     let times = |value: Option<f64>| value.map_or(NONE.to_owned(), ratio);
+    let beside =
+        format!("beside {}", answer.mallocs.first().map_or("", |base| base.label.as_str()));
     html! {
         div.scroll tabindex="0" {
             table {
                 thead { tr {
                     th { "malloc" }
-                    @for name in ["time s", "ratio", "user s", "kernel s", "cpu ratio", "peak MiB", "ratio", "final MiB", "hits"] {
+                    @for name in ["time s", "ratio", "user s", "kernel s", "cpu ratio", "peak MiB", "peak ratio", "final MiB", "hits"] {
                         th.number { (name) }
                     }
-                    th { "beside " (answer.mallocs.first().map_or("", |base| base.label.as_str())) }
+                    th { (beside) }
                 } }
                 tbody {
                     @for malloc in &answer.mallocs {
                         tr.ours[malloc.ours] {
                             th { (malloc.label) }
-                            td.number { (cell(&malloc.wall_s, 1.0)) }
-                            td.number { (times(malloc.wall_ratio)) }
-                            td.number { (cell(&malloc.user_s, 1.0)) }
-                            td.number { (cell(&malloc.system_s, 1.0)) }
-                            td.number { (times(malloc.cpu_ratio)) }
-                            td.number { (cell(&malloc.peak_kib, 1024.0)) }
-                            td.number { (times(malloc.peak_ratio)) }
-                            td.number { (cell(&malloc.final_kib, 1024.0)) }
-                            td.number { (hits(malloc)) }
-                            td { (malloc.verdict.as_deref().unwrap_or_default()) }
+                            td.number data-of="time s" { (cell(&malloc.wall_s, 1.0)) }
+                            td.number data-of="ratio" { (times(malloc.wall_ratio)) }
+                            td.number data-of="user s" { (cell(&malloc.user_s, 1.0)) }
+                            td.number data-of="kernel s" { (cell(&malloc.system_s, 1.0)) }
+                            td.number data-of="cpu ratio" { (times(malloc.cpu_ratio)) }
+                            td.number data-of="peak MiB" { (cell(&malloc.peak_kib, 1024.0)) }
+                            td.number data-of="peak ratio" { (times(malloc.peak_ratio)) }
+                            td.number data-of="final MiB" { (cell(&malloc.final_kib, 1024.0)) }
+                            td.number data-of="hits" { (hits(malloc)) }
+                            td data-of=(beside) { (malloc.verdict.as_deref().unwrap_or_default()) }
                         }
                     }
                 }

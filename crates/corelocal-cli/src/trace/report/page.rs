@@ -236,10 +236,10 @@ fn durations(summary: &Summary<'_>) -> Markup {
                     @for (name, of) in spans().take(MOST_NAMES) {
                         tr {
                             th { span class={ "k c" (colour(name.number)) } {} (name.site.name) }
-                            td { (shape(name)) }
-                            td.number { (grouped(of.len())) }
-                            @for quantile in [0.5, 0.9, 0.99, 1.0] {
-                                td.number { (duration(of.value_at_quantile(quantile))) }
+                            td data-of="shape" { (shape(name)) }
+                            td.number data-of="ended" { (grouped(of.len())) }
+                            @for (quantile, of_all) in [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "longest")] {
+                                td.number data-of=(of_all) { (duration(of.value_at_quantile(quantile))) }
                             }
                         }
                     }
@@ -284,9 +284,9 @@ fn frequent(summary: &Summary<'_>) -> Markup {
                     @for name in summary.names.iter().take(MOST_NAMES) {
                         tr {
                             th { (name.site.name) }
-                            td { (kind(name.site.kind)) }
-                            td.number { (grouped(name.count)) }
-                            td.number { (grouped((name.count as f64 / seconds).round() as u64)) }
+                            td data-of="kind" { (kind(name.site.kind)) }
+                            td.number data-of="number" { (grouped(name.count)) }
+                            td.number data-of="a second" { (grouped((name.count as f64 / seconds).round() as u64)) }
                         }
                     }
                 }
@@ -316,7 +316,7 @@ fn losses(recording: &Recording) -> Markup {
                     thead { tr { th { "name" } th.number { "lost: all buffers were in use" } } }
                     tbody {
                         @for site in sites.iter().take(MOST_NAMES) {
-                            tr { th { (site.name) } td.number { (grouped(site.lost)) } }
+                            tr { th { (site.name) } td.number data-of="lost" { (grouped(site.lost)) } }
                         }
                     }
                 }

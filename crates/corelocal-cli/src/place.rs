@@ -4,10 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use crate::output;
-use crate::report::file;
 
 /// Where a report goes.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +38,8 @@ pub fn report(place: Place<'_>, text: impl Display, code: ExitCode) -> anyhow::R
         Place::Output => return output::finish(text, code),
         Place::Error => output::remark(text),
         Place::File(path) => {
-            file::write(path, output::plain(&text.to_string()).as_bytes())
-                .with_context(|| format!("cannot write {}", output::path_line(path)))?;
+            crate::report::write_file(path, output::plain(&text.to_string()))
+                .map_err(anyhow::Error::msg)?;
             output::remark(format_args!("wrote {}\n", output::path_line(path)));
         }
     }

@@ -1,11 +1,9 @@
 //! `corelocal lab explore`: all interleavings of models, and the shortest schedule to what is wrong.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use corelocal_lab::sim::catalogue::{Entry, Found, Options};
 use corelocal_lab::sim::diagram;
 use corelocal_lab::sim::explore::{FailureKind, Limits, Progress, Scope};
@@ -17,7 +15,7 @@ use super::{chosen, html, scenario};
 use crate::cli::{ExploreArgs, ScenarioArgs, SearchArgs};
 use crate::output::{self, complain};
 use crate::process::signals;
-use crate::report::{file, term};
+use crate::report::{self, term};
 
 pub(super) const INCOMPLETE: u8 = 3;
 
@@ -96,9 +94,8 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
         ));
         return Ok(ExitCode::from(2));
     }
-    let cannot_write = |path: &Path| format!("cannot write {}", output::path_line(path));
     for path in args.html.iter().chain(&args.svg) {
-        file::try_out(path).with_context(|| cannot_write(path))?;
+        report::may_write(path).map_err(anyhow::Error::msg)?;
     }
     signals::note();
     let limits = Limits { states: args.states, symmetry: !args.no_symmetry };
@@ -112,13 +109,14 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.html {
         let page = html::page(&findings);
-        file::write(path, page.as_bytes()).with_context(|| cannot_write(path))?;
+        report::write_file(path, page).map_err(anyhow::Error::msg)?;
     }
     if let Some(path) = &args.svg {
         let schedule = findings.first().and_then(|finding| finding.schedule.as_ref());
         match schedule {
-            Some(schedule) => file::write(path, diagram::svg(schedule).as_bytes())
-                .with_context(|| cannot_write(path))?,
+            Some(schedule) => {
+                report::write_file(path, diagram::svg(schedule)).map_err(anyhow::Error::msg)?
+            }
             None => complain(format_args!(
                 "no failure was found, so {} is not written",
                 output::path_line(path)

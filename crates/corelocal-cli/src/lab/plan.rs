@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::affinity;
 use crate::cli::PlanArgs;
 use crate::output::{self, complain};
-use crate::report::{file, term};
+use crate::report::{self, term};
 
 /// A page of each core for containers of up to 4 KiB (docs/containers.md), and the caches of the malloc (docs/malloc.md).
 const CONTAINERS_KIB: u64 = 4;
@@ -72,8 +72,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let Some(path) = &args.html {
-        let wrong = || format!("cannot write {}", output::path_line(path));
-        file::write(path, page(&answers).as_bytes()).with_context(wrong)?;
+        report::write_file(path, page(&answers)).map_err(anyhow::Error::msg)?;
     }
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answers)? + "\n", ExitCode::SUCCESS);

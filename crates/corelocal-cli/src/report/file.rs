@@ -46,7 +46,8 @@ pub fn write_with<T>(
         Destination::Descriptor(mut file) => write(&mut file),
         Destination::File(path) => {
             let mut draft = draft(&path)?;
-            let written = write(&mut draft)?;
+            // By the file itself: an error names the user's path, and not this one's.
+            let written = write(draft.as_file_mut())?;
             draft.persist(&path)?;
             Ok(written)
         }

@@ -106,6 +106,10 @@ fn problem(path: &Path, error: &anyhow::Error) -> String {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!(
             "cannot write {name}: no space is left in {folder}; free some or give a path elsewhere"
         ),
+        ErrorKind::FileTooLarge => format!(
+            "cannot write {name}: it would be longer than a file may be; see `ulimit -f` and the file \
+             system's limit"
+        ),
         _ => format!("cannot write {name}: {error}; give another path"),
     }
 }

@@ -52,8 +52,23 @@ impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = self.bytes.get_mut(self.len..self.len + text.len()).ok_or(fmt::Error)?;
         room.copy_from_slice(text.as_bytes());
+        without_orders(room);
         self.len += text.len();
         Ok(())
+    }
+}
+
+/// Replaces what gives orders to a terminal, such as the colours in a thread's name, by question marks.
+fn without_orders(text: &mut [u8]) {
+    let mut before = 0;
+    for byte in text {
+        let is_c1 = before == 0xc2 && (0x80..0xa0).contains(byte);
+        before = *byte;
+        if byte.is_ascii_control() && !matches!(*byte, b'\n' | b'\t') {
+            *byte = b'?';
+        } else if is_c1 {
+            *byte = 0xbf; // With the byte before, an inverted question mark.
+        }
     }
 }
 
@@ -143,6 +158,13 @@ mod tests {
     }
 
     const TEXT: &[u8] = b"a line\n";
+
+    #[test]
+    fn terminals_get_no_orders() {
+        let mut line = Line { bytes: [0; 384], len: 0 };
+        write!(line, "thread \x1b[31mred\u{9b}0m\u{7f} é\t¿\n").unwrap();
+        assert_eq!(&line.bytes[..line.len], "thread ?[31mred¿0m? é\t¿\n".as_bytes());
+    }
 
     /// In a child process whose standard error is the end of a pipe: a thread that has closed it in a table of its own.
     #[test]

@@ -6,14 +6,11 @@ mod summary;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-
 use self::summary::Summary;
 use super::{UNREADABLE, open, spinner, tell_problems};
 use crate::cli::TraceReportArgs;
 use crate::output::{path_line, remark};
 use crate::process::signals;
-use crate::report::file;
 
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;
@@ -39,7 +36,7 @@ pub fn run(args: &TraceReportArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let page = page::page(&recording, &summary, &path_line(&args.file));
     let name = path_line(&to);
-    file::write(&to, page.as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    crate::report::write_file(&to, page).map_err(anyhow::Error::msg)?;
     remark(format_args!("wrote {name}: open it in a browser\n"));
     Ok(tell_problems(&args.file, &recording, &events))
 }

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn terminals_get_no_orders() {
         let mut line = Line { bytes: [0; 384], len: 0 };
-        write!(line, "thread \x1b[31mred\u{9b}0m\u{7f} é\t¿\n").unwrap();
+        writeln!(line, "thread \x1b[31mred\u{9b}0m\u{7f} é\t¿").unwrap();
         assert_eq!(&line.bytes[..line.len], "thread ?[31mred¿0m? é\t¿\n".as_bytes());
     }
 

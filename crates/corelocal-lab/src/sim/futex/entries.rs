@@ -39,7 +39,7 @@ fn requeue(kernel: Kernel, target: u8) -> Futexes<3> {
 }
 
 /// Two waiters for a word, each of which wakes one of another word afterwards, and a thread that sets the first word, wakes
-/// one waiter and moves the other: a condition variable's broadcast. Who is woken unlocks the mutex.
+/// one waiter and moves the other: a condition variable's broadcast. The thread that is woken unlocks the mutex.
 fn handed_on(kernel: Kernel) -> Futexes<3> {
     let waiter = || vec![Op::Wait(0, 0, ANY, Private), Op::Wake(1, 1, ANY, Private)];
     let requeue =
@@ -157,7 +157,7 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
         ),
         Entry::new(
             "futex/requeue-handed-on",
-            "who is woken wakes one of those that were moved, Linux 6.17",
+            "a thread that is woken wakes one of those that were moved, Linux 6.17",
             None,
             handed_on(TODAY),
         ),

@@ -3,7 +3,7 @@
 //! ```text
 //!   thread                  kernel
 //!   wait(word, expected)    key of the word; count itself as a waiter of the bucket; lock the bucket; does the word
-//!                           still have the value? queue, unlock; nobody took it from the queue? sleep
+//!                           still have the value? queue, unlock; still in the queue? sleep
 //!   wake(word, n)           key of the word; barrier; no waiter in the bucket? return; lock the bucket; take up to n
 //!                           waiters with the same key from the queue, unlock, wake them
 //!   requeue(word, target)   keys of both; count a waiter of the target's bucket; lock both buckets; take those that it

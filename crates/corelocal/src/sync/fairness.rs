@@ -1,12 +1,18 @@
-//! Fairness of semaphores, events and robust mutexes: how long a waiter lets others overtake it, and how long a
-//! newcomer lets it go first.
+//! Fairness of mutexes, semaphores and events: a waiter lets others overtake it for [`PATIENCE`]. Then it marks the word as
+//! STARVED, and newcomers let waiters go first. How they do that depends on what the word has room for:
+//!
+//! | | STARVED is in | newcomers |
+//! |---|---|---|
+//! | mutex | the word; its queue shows that a waiter is on its way | yield |
+//! | semaphore, event | the word, which has no queue | sleep on it, for [`STEP_BACK`] at most |
+//! | robust mutex | a word beside it (the gate): the kernel lays out a robust word | sleep on that one, as long |
 
 use core::time::Duration;
 
 use crate::sys::futex::Deadline;
 
-/// How long a waiter lets others go first, the same as for a `Mutex` (`mutex/waiter.rs`).
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long a waiter lets others go first.
+pub(super) const PATIENCE: Duration = Duration::from_millis(2);
 /// How long a newcomer lets a waiter go first, which may have been killed or may not have survived a fork.
 const STEP_BACK: Duration = Duration::from_millis(10);
 

@@ -12,7 +12,7 @@
 //! | tag, WAITERS | The owner holds the lock, and threads sleep or are about to sleep. |
 //! | WAITERS, WAKING | The lock is free, and a waiter is on its way to take it. |
 //! | tag, WAITERS, WAKING | The lock was taken while a waiter was on its way; the unlock wakes no other. |
-//! | STARVED | A waiter has waited for [`PATIENCE`](super::waiter): threads that have not slept leave a free lock alone. |
+//! | STARVED | A waiter has waited for [`PATIENCE`](crate::sync::fairness): threads that have not slept leave a free lock alone. |
 //! | FAIR | The owner asked for a hand-off: the same as STARVED, for one unlock. |
 //!
 //! The first word changes with every owner, the second one only when a thread begins to wait, leaves, or is woken. So

@@ -35,14 +35,14 @@ use super::uncontended_unlock;
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(not(loom))]
 use crate::sync::bounded_wait;
+#[cfg(not(loom))]
+use crate::sync::fairness::PATIENCE;
 use crate::sync::futex::Futex;
 use crate::sync::profile::Wait;
 use crate::sync::scope::{Private, Scope};
 use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{self, Deadline, Wake};
 
-/// How long a waiter lets others go first.
-pub(super) const PATIENCE: Duration = Duration::from_millis(2);
 /// How often patience ends where every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.
 const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 9 };
 /// Waiters for which the queue has no room check at least every 64 ms.

@@ -9,13 +9,15 @@
 //! - Names in a file, which may be another user's, stay in their lines: they are escaped before anything is told.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use corelocal_lab::check::{self, Checked, Finding, Place, Report, Rule, Severity};
 use serde::Serialize;
 
-use crate::cli::CheckArgs;
 use crate::output::{self, complain, one_line};
 use crate::report::{figures::wrap, term};
 
@@ -41,6 +43,28 @@ struct Answer {
 /// Names of the rules, for `--allow`.
 pub fn rule_names() -> impl Iterator<Item = &'static str> {
     Rule::ALL.iter().map(|rule| rule.id())
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Executables, shared objects, object files, static archives (.a, .rlib)
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with 1 for warnings too
+    #[arg(long)]
+    pub strict: bool,
+    /// Ignore findings of this rule; may be repeated
+    #[arg(
+        long,
+        value_name = "RULE",
+        value_parser = PossibleValuesParser::new(rule_names()),
+        hide_possible_values = true
+    )]
+    pub allow: Vec<String>,
 }
 
 /// The command.

@@ -20,6 +20,7 @@ mod machine;
 mod mallocs;
 mod measure;
 mod output;
+mod parse;
 mod place;
 mod process;
 mod report;

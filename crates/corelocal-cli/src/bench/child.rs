@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use super::Table;
 use super::engine::{Body as Contestant, Plan, Sample};
-use crate::tables;
 
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "__child";
@@ -31,16 +31,16 @@ pub type Body = fn(&[String]) -> anyhow::Result<Value>;
 /// More output than this is not a result.
 const MOST_OUTPUT: u64 = 1 << 20;
 
-/// In the child: runs the body called `name`.
+/// In the child: runs the body of this name, which one of the tables has.
 ///
 /// # Errors
 ///
 /// The body's own, or a name no table knows.
-pub fn dispatch(name: &str, args: &[String]) -> anyhow::Result<Value> {
+pub fn dispatch(tables: &[&dyn Table], name: &str, args: &[String]) -> anyhow::Result<Value> {
     // SAFETY: this option takes a signal number and touches no memory of ours. It is best effort:
     // without it the child ends at its time limit instead of with its parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    let mut bodies = tables::all().iter().flat_map(|table| table.children());
+    let mut bodies = tables.iter().flat_map(|table| table.children());
     match bodies.find(|(known, _)| *known == name) {
         Some((_, body)) => body(args),
         None => bail!("no child process is called `{name}`; `{SUBCOMMAND}` is for internal use"),
@@ -198,7 +198,7 @@ mod tests {
     fn in_the_child() {
         let Ok(call) = std::env::var(CALL) else { return };
         let (name, args): (String, Vec<String>) = serde_json::from_str(&call).unwrap();
-        match dispatch(&name, &args) {
+        match dispatch(crate::tables::all(), &name, &args) {
             Ok(answer) => println!("{MARK}{answer}"),
             Err(error) => {
                 eprintln!("{error:#}");
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn unknown_names_are_refused() {
-        let error = dispatch("no-such-child", &[]).unwrap_err().to_string();
+        let error = dispatch(crate::tables::all(), "no-such-child", &[]).unwrap_err().to_string();
         assert!(error.contains("no-such-child"), "{error}");
     }
 

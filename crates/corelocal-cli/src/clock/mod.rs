@@ -11,6 +11,7 @@
 //!   counter.rs    the cpu's counter;  labels.rs  what things are called
 //! ```
 
+pub mod args;
 pub mod chart;
 pub mod counter;
 pub mod file;
@@ -29,7 +30,7 @@ pub use observer::{SUBCOMMAND, run as observe};
 use self::chart::Chart;
 use self::text::Answer;
 use self::watch::{BACKENDS, Watch};
-use crate::cli::ClockArgs;
+use crate::clock::args::ClockArgs;
 use crate::machine;
 use crate::output::{self, complain, path_line};
 use crate::process::signals;

@@ -21,7 +21,7 @@ use super::offset::{Offset, kernel};
 use crate::bench::affinity;
 use crate::bench::engine::{self, Plan};
 use crate::bench::loops::{Loop, loop_of};
-use crate::cli::ClockObserverArgs;
+use crate::clock::args::ClockObserverArgs;
 use crate::output;
 use crate::report::schema::Stat;
 use crate::tables::clock::foreign;

@@ -20,6 +20,7 @@
 //! 2. It ends with a last publication which says that the clock is no longer maintained. If it is killed, the last
 //!    publication stays, and its bounds grow.
 
+pub mod args;
 mod bound;
 pub mod chrony;
 pub mod device;
@@ -35,10 +36,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::anyhow;
-use clap::ValueEnum;
 use corelocal::clock::page::{self, Publisher, Status, clockbound, pvclock, vmclock};
 
 use self::chrony::Place;
@@ -46,33 +46,12 @@ use self::device::Device;
 use self::discipline::{Discipline, Whose};
 use self::keeper::Keeper;
 use self::source::Asker;
-use crate::cli::ClockdArgs;
 use crate::clock::counter;
 use crate::machine;
 use crate::output::{self, path_line};
 use crate::process::signals::Kept;
 use crate::units::signed_time;
-
-/// How a page is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Encoding {
-    /// True time by the cpu's counter, its bounds, leap seconds: read without a system call
-    Vmclock,
-    /// The error of CLOCK_REALTIME, for ClockBound's readers
-    Clockbound,
-    /// CLOCK_MONOTONIC by the cpu's counter, as KVM tells it to a guest
-    Pvclock,
-}
-
-impl Encoding {
-    fn name(self) -> &'static str {
-        match self {
-            Encoding::Vmclock => "vmclock",
-            Encoding::Clockbound => "clockbound",
-            Encoding::Pvclock => "pvclock",
-        }
-    }
-}
+use args::{ClockdArgs, Encoding};
 
 /// The command.
 pub fn run(args: &ClockdArgs) -> anyhow::Result<ExitCode> {
@@ -236,38 +215,6 @@ fn identity(path: &Path) -> Option<(u64, u64, u64)> {
     }
 }
 
-/// The greatest error on the command line: `500ns`, `40us`, `5ms`, `1s`.
-///
-/// # Errors
-/// A sentence.
-pub fn parse_error(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ns" => Some(1),
-        "us" => Some(1000),
-        "ms" => Some(1_000_000),
-        "s" => Some(1_000_000_000),
-        _ => None,
-    };
-    let nanos = digits.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
-    match nanos {
-        Some(nanos @ 1..=60_000_000_000) => Ok(Duration::from_nanos(nanos)),
-        _ => Err("give an error of at most a minute, such as 500ns, 40us, 5ms or 1s".to_owned()),
-    }
-}
-
-/// The time between publications on the command line.
-///
-/// # Errors
-/// A sentence.
-pub fn parse_every(text: &str) -> Result<Duration, String> {
-    match crate::torture::parse_time(text) {
-        // After 5 s readers take the clock for abandoned; a publication may be late.
-        Ok(every) if every <= Duration::from_secs(4) => Ok(every),
-        _ => Err("give a time from 1ms to 4s".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,16 +239,5 @@ mod tests {
         assert!(file.is_there());
         std::fs::File::options().write(true).open(&path).unwrap().set_len(7).unwrap();
         assert!(!file.is_there(), "cut short");
-    }
-
-    #[test]
-    fn errors_and_rhythms() {
-        assert_eq!(parse_error("40us"), Ok(Duration::from_micros(40)));
-        assert_eq!(parse_error("1s"), Ok(Duration::from_secs(1)));
-        for text in ["", "us", "40", "0ms", "2m", "-1ms", "61s", "18446744073709551615s", "1µs"] {
-            assert!(parse_error(text).is_err(), "{text}");
-        }
-        assert_eq!(parse_every("100ms"), Ok(Duration::from_millis(100)));
-        assert!(parse_every("5s").is_err() && parse_every("0").is_err());
     }
 }

@@ -7,6 +7,7 @@
 //!   mod.rs            printing
 //! ```
 
+pub mod args;
 mod clock;
 mod findings;
 mod surroundings;
@@ -18,7 +19,7 @@ use anstyle::{AnsiColor, Style};
 use corelocal::sys::Caps;
 use serde::Serialize;
 
-use crate::cli::DoctorArgs;
+use crate::doctor::args::DoctorArgs;
 use crate::output;
 use crate::report::{figures::wrap, term};
 pub use findings::{Finding, State};

@@ -22,7 +22,7 @@ use anyhow::{Context as _, bail};
 
 use super::cause::Seen;
 use super::file::{self, Heap};
-use crate::cli::HeapArgs;
+use crate::heap::args::HeapArgs;
 use crate::mallocs::library;
 use crate::output::path_line;
 use crate::process::ending::{PATIENCE, code, signal, signal_with};

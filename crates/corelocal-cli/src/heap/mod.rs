@@ -18,6 +18,7 @@
 //! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:
 //! 0 done, 1 an output could not be written, 3 a file cannot be read.
 
+pub mod args;
 mod cause;
 mod diff;
 mod diff_text;
@@ -37,7 +38,7 @@ use anyhow::bail;
 use clap::Parser as _;
 use serde::Serialize;
 
-use crate::cli::{HeapArgs, HeapFiles, HeapOptions};
+use crate::heap::args::{HeapArgs, HeapFiles, HeapOptions};
 use crate::output::{complain, path_line};
 use crate::place::{self, Place};
 use crate::process::signals;
@@ -198,32 +199,4 @@ fn put(
         put(path, Ok(lines.into_bytes()));
     }
     complaints
-}
-
-/// A size: `512K`, `1M`, `4096`.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.to_ascii_uppercase().as_bytes() {
-        [.., b'K'] => (&text[..text.len() - 1], 10),
-        [.., b'M'] => (&text[..text.len() - 1], 20),
-        [.., b'G'] => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    size.filter(|size| (1..1 << 40).contains(size))
-        .ok_or_else(|| "give a number of bytes, optionally with K, M or G, such as 512K".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        for (text, size) in [("1", 1), ("512K", 512 << 10), ("3m", 3 << 20), ("1G", 1 << 30)] {
-            assert_eq!(parse_size(text), Ok(size), "{text}");
-        }
-        for text in ["", "K", "0", "-1", "1.5M", "9999G", "2T", "é"] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
 }

@@ -266,7 +266,7 @@ mod tests {
         for (rate, finer) in [(512 << 10, "16K"), (4096, "128"), (100_000, "3125")] {
             let text = with(0, rate);
             assert!(text.contains(&format!("--rate {finer} samples more")), "{text}");
-            assert!(crate::heap::parse_size(finer).is_ok());
+            assert!(crate::parse::size(finer).is_ok());
         }
         // Each object is sampled: there is nothing more to be had.
         assert!(!with(2, 1).contains("--rate"));

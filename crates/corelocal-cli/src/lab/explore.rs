@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{chosen, html, scenario};
-use crate::cli::{ExploreArgs, ScenarioArgs, SearchArgs};
+use crate::lab::args::{ExploreArgs, ScenarioArgs, SearchArgs};
 use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::{self, term};

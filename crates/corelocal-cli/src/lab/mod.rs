@@ -7,6 +7,7 @@
 //! - Progress is drawn on standard error, and only when that is a terminal.
 //! - Ctrl-C ends the search, and what is known by then is printed.
 
+pub mod args;
 mod explore;
 mod html;
 mod plan;
@@ -20,7 +21,7 @@ use corelocal_lab::sim::catalogue::{Entry, catalogue};
 use corelocal_lab::sim::rseq;
 use corelocal_lab::{check, input};
 
-use crate::cli::{LabArgs, LabCommand};
+use crate::lab::args::{LabArgs, LabCommand};
 use crate::output;
 use crate::report::term;
 

@@ -12,7 +12,7 @@ use maud::html;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::affinity;
-use crate::cli::PlanArgs;
+use crate::lab::args::PlanArgs;
 use crate::output::{self, complain};
 use crate::report::{self, term};
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::chosen;
 use super::explore::{INCOMPLETE, grouped};
-use crate::cli::SimulateArgs;
+use crate::lab::args::SimulateArgs;
 use crate::output::{self, complain};
 use crate::process::signals;
 use crate::report::term;

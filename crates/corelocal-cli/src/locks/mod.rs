@@ -16,6 +16,7 @@
 //! - Recording that was switched on is switched off again, also after Ctrl-C.
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
+pub mod args;
 mod attach;
 mod call_stacks;
 pub(crate) mod launch;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
-use crate::cli::LocksArgs;
+use crate::locks::args::LocksArgs;
 use crate::output::complain;
 use crate::place::{self, Place};
 use crate::process::signals;

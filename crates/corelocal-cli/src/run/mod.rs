@@ -21,6 +21,7 @@
 //!   not have it. An allocator of another name (Rust's `#[global_allocator]`) is not recognised, and the program runs.
 //! - A run that was interrupted is compared with no other.
 
+pub mod args;
 mod cache_stats;
 mod html;
 mod input;
@@ -39,11 +40,11 @@ use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::noise::{self, Watch};
-use crate::cli::RunArgs;
 use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain, path_line, remark};
 use crate::report::{self, term};
+use crate::run::args::RunArgs;
 use cache_stats::{Tally, Wanted};
 use input::Input;
 use launch::{Output, Run};

@@ -8,6 +8,7 @@
 //! - What is disturbed is this same program in another process, called by a hidden subcommand.
 //! - Progress is drawn on standard error, and only when that is a terminal.
 
+pub mod args;
 mod matrix;
 mod storm;
 
@@ -21,9 +22,9 @@ use corelocal_lab::torture::{self, Exclusion, Obstacle, Plan, Report, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::cli::{TortureArgs, VictimArgs};
 use crate::output::{self, complain};
 use crate::report::term;
+use crate::torture::args::{TortureArgs, VictimArgs};
 
 /// The hidden subcommand.
 pub const VICTIM: &str = "__torture-victim";
@@ -148,37 +149,4 @@ fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("  {bar:24} {percent:>3}%  {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::no_length().with_style(style)
-}
-
-/// A time as people write it: `90s`, `500ms`, `5m`, `1h`; a bare number is seconds.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let millis = match &text[digits.len()..] {
-        "ms" => Some(1),
-        "" | "s" => Some(1000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let time = digits.parse::<u64>().ok().zip(millis).and_then(|(n, unit)| n.checked_mul(unit));
-    match time {
-        // A day is more than anybody waits, and far from where clocks overflow.
-        Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("give a time of at most a day, such as 60s, 500ms or 5m".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times() {
-        for (text, millis) in [("60s", 60_000), ("5", 5000), ("250ms", 250), ("2m", 120_000)] {
-            assert_eq!(parse_time(text), Ok(Duration::from_millis(millis)));
-        }
-        for text in ["", "s", "0", "-1s", "5 s", "1d", "99999999999999999999s", "5é", "25h"] {
-            assert!(parse_time(text).is_err(), "{text}");
-        }
-    }
 }

@@ -17,10 +17,10 @@ use corelocal_trace::{Kind, Recording, Site};
 use serde::Serialize;
 
 use super::linked;
-use crate::cli::{DumpArgs, LiveArgs, SwitchArgs};
 use crate::output::{self, one_line, path_line, remark};
 use crate::process::kept::{Kept, wait_for};
 use crate::report::file;
+use crate::trace::args::{DumpArgs, LiveArgs, SwitchArgs};
 
 /// The recording of a process, and where it is.
 struct Live {

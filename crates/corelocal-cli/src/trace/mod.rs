@@ -15,6 +15,7 @@
 //! Exit codes: that of the program, if one was run; else 0 done; 1 failed; 2 the command line is wrong; 3 the file could
 //! not be read, or parts of it were left out.
 
+pub mod args;
 mod export;
 mod linked;
 mod live;
@@ -35,8 +36,8 @@ use corelocal_lab::input;
 use corelocal_trace::{Event, Events, Recording, What};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{FilterArgs, Level, TraceArgs, TraceCommand};
 use crate::output::{self, complain, remark};
+use crate::trace::args::{FilterArgs, Level, TraceArgs, TraceCommand};
 
 const UNREADABLE: u8 = 3;
 /// Problems that are told one by one.

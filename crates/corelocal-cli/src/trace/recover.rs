@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::{UNREADABLE, open, tell_problems};
-use crate::cli::RecoverArgs;
 use crate::output::{path_line, remark};
 use crate::report::file;
+use crate::trace::args::RecoverArgs;
 
 /// The command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {

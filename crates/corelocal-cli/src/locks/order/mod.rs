@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use super::attach;
 use super::{UNABLE, is_moved, launch, process_number};
-use crate::cli::LocksArgs;
+use crate::locks::args::LocksArgs;
 use crate::output::complain;
 use crate::place::{self, Place};
 use crate::process::kept::{self, Kept};

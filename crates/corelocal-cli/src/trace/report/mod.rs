@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use self::summary::Summary;
 use super::{UNREADABLE, open, spinner, tell_problems};
-use crate::cli::TraceReportArgs;
 use crate::output::{path_line, remark};
 use crate::process::signals;
+use crate::trace::args::TraceReportArgs;
 
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;

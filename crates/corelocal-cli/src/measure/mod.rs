@@ -4,6 +4,8 @@
 //! read never costs the figures that were measured; they are printed, and the exit code is 1. When
 //! standard output itself fails, the files are still written.
 
+pub mod args;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -16,9 +18,9 @@ use corelocal::sys::Caps;
 
 use crate::bench::engine::Plan;
 use crate::bench::{Context, Table, child};
-use crate::cli::{BenchArgs, ChildArgs, ReportArgs};
 use crate::doctor;
 use crate::machine::{self, Counts};
+use crate::measure::args::{BenchArgs, ChildArgs, ReportArgs};
 use crate::output::{self, complain, path_line};
 use crate::process::signals;
 use crate::report::schema::{Machine, Missing, Report, SCHEMA_VERSION};
@@ -76,7 +78,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static dyn Table>, tables::UnknownTa
 
 /// The hidden command: one line of JSON on standard output.
 pub fn child(args: &ChildArgs) -> anyhow::Result<ExitCode> {
-    let answer = child::dispatch(&args.name, &args.args)?;
+    let answer = child::dispatch(tables::all(), &args.name, &args.args)?;
     output::finish(format_args!("{answer}\n"), ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,42 @@
+//! The arguments of `clock`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Arguments of `clock`.
+#[derive(Debug, Args)]
+pub struct ClockArgs {
+    /// How long to watch the clocks drift (10s, 10m, 8h)
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    #[arg(value_parser = crate::parse::time)]
+    pub watch: Duration,
+    /// Write every sample to this file
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a page with a plot to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Show the clock that is published in this file, by `corelocal clockd`, a hypervisor
+    /// (/dev/vmclock0) or ClockBound (/var/run/clockbound/shm0)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["watch", "csv", "html"])]
+    pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of the process in which a back-end is looked at.
+#[derive(Debug, Args)]
+pub struct ClockObserverArgs {
+    /// Clocks of others instead.
+    #[arg(long)]
+    pub others: bool,
+    /// Milliseconds between samples.
+    #[arg(long)]
+    pub every_ms: u64,
+    /// Milliseconds in all.
+    #[arg(long)]
+    pub for_ms: u64,
+}

@@ -1,0 +1,74 @@
+//! The arguments of `heap`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+
+/// Arguments of `heap`.
+#[derive(Debug, Args)]
+#[command(override_usage = "corelocal heap [OPTIONS] FILE...\n       \
+                            corelocal heap --diff BEFORE [OPTIONS] AFTER\n       \
+                            corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
+pub struct HeapArgs {
+    /// Files written by a program with corelocal's malloc that was started with CORELOCAL_MALLOC=profile. Without a
+    /// slash, only a name that ends in .heap is a file. Or a program to run with that malloc, with its arguments. Its
+    /// exit code is passed on, and the report goes to standard error. With --json and without --output that goes to
+    /// standard output, and the program's output to standard error
+    #[arg(value_name = "FILE|PROGRAM", required = true)]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub target: Vec<OsString>,
+    /// The options.
+    #[command(flatten)]
+    pub options: HeapOptions,
+}
+
+/// Arguments of `heap` with files alone: options may come after them.
+#[derive(Debug, Parser)]
+#[command(name = "corelocal heap")]
+pub struct HeapFiles {
+    /// The files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The options.
+    #[command(flatten)]
+    pub options: HeapOptions,
+}
+
+/// Options of `heap`.
+#[derive(Debug, Args)]
+pub struct HeapOptions {
+    /// Show the peak, not the end or the time when the file was written
+    #[arg(long)]
+    pub peak: bool,
+    /// Sample one object for each SIZE bytes allocated, on average
+    #[arg(long, value_name = "SIZE", default_value = "512K")]
+    #[arg(value_parser = crate::parse::size)]
+    pub rate: u64,
+    /// Profile the program for this time (5s, 10m), and ask it to end (SIGTERM); it is killed 10s later
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::parse::time)]
+    pub time: Option<Duration>,
+    /// Show the difference from this older profile of the same program; for files
+    #[arg(long, value_name = "BEFORE")]
+    pub diff: Option<PathBuf>,
+    /// The number of call sites to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Write a profile for pprof (`go tool pprof FILE`)
+    #[arg(long, value_name = "FILE")]
+    pub pprof: Option<PathBuf>,
+    /// Write a flame graph
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write a line for each stack: functions, outermost first, separated by semicolons, and bytes; with --diff bytes
+    /// before and after
+    #[arg(long, value_name = "FILE")]
+    pub collapsed: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the report to this file, not to standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}

@@ -19,7 +19,7 @@ use corelocal_lab::check::{self, Checked, Finding, Place, Report, Rule, Severity
 use serde::Serialize;
 
 use crate::output::{self, complain, one_line};
-use crate::report::{figures::wrap, term};
+use crate::report::{console, figures::wrap};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -100,7 +100,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(text(&answer, term::width()), code)
+    output::finish(text(&answer, console::width()), code)
 }
 
 impl Answer {

@@ -17,6 +17,7 @@ use super::affinity::Pinned;
 use super::noise::{self, Watch};
 use super::{Contest, Context, stats};
 use crate::process::signals;
+use crate::report::figures::x_name;
 use crate::report::schema::{self, Noise, Point, Stat};
 
 /// How often the rounds at one `x` are measured while the machine is disturbed: of these, the quietest count.
@@ -177,7 +178,7 @@ impl<B: Body> Contest<B> {
                 break;
             }
             let at = match (&self.table.x_label, x) {
-                (Some(_), Some(x)) if !self.table.x_names.is_empty() => self.table.x_name(x),
+                (Some(_), Some(x)) if !self.table.x_names.is_empty() => x_name(&self.table, x),
                 (Some(label), Some(x)) => format!("{label} {x}"),
                 _ => String::new(),
             };

@@ -23,8 +23,8 @@ use serde::Serialize;
 use super::counter;
 use super::offset::{Offset, kernel};
 use crate::output::{self, complain, path_line};
+use crate::report::console;
 use crate::report::figures::wrap;
-use crate::report::term;
 use crate::units::{nanos, signed_time};
 
 const DIM: Style = Style::new().dimmed();
@@ -77,7 +77,7 @@ pub fn show(path: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
     if as_json {
         return output::finish(serde_json::to_string_pretty(&page)? + "\n", code);
     }
-    output::finish(text(&page, term::width()), code)
+    output::finish(text(&page, console::width()), code)
 }
 
 fn look(path: &Path) -> anyhow::Result<Page> {

@@ -30,11 +30,11 @@ pub use observer::{SUBCOMMAND, run as observe};
 use self::chart::Chart;
 use self::text::Answer;
 use self::watch::{BACKENDS, Watch};
-use crate::clock::args::ClockArgs;
 use crate::machine;
 use crate::output::{self, complain, path_line};
 use crate::process::signals;
-use crate::report::{term, write_file};
+use crate::report::{console, write_file};
+use args::ClockArgs;
 
 /// About so many samples of each clock, whatever the time.
 const SAMPLES: u32 = 2000;
@@ -57,7 +57,7 @@ pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
         .map(|backend| watch.observe(backend, args.watch, every))
         .collect::<Vec<_>>();
     let problem = watch.observe_others(args.watch, every).err();
-    let mut chart = Chart::new(args.watch.as_secs_f64(), term::width());
+    let mut chart = Chart::new(args.watch.as_secs_f64(), console::width());
     let (series, watched) = watch.watch(args.watch, |all, now| chart.draw(all, now));
 
     let answer = Answer::new(machine::clocksource(), &observed, &series, watched);
@@ -82,5 +82,5 @@ pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(text::table(&answer, term::width()) + &notes, code)
+    output::finish(text::table(&answer, console::width()) + &notes, code)
 }

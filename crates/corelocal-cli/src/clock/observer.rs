@@ -16,12 +16,12 @@ use corelocal::clock;
 use corelocal::sys::Caps;
 use serde::{Deserialize, Serialize};
 
+use super::args::ClockObserverArgs;
 use super::labels;
 use super::offset::{Offset, kernel};
 use crate::bench::affinity;
 use crate::bench::engine::{self, Plan};
 use crate::bench::loops::{Loop, loop_of};
-use crate::clock::args::ClockObserverArgs;
 use crate::output;
 use crate::report::schema::Stat;
 use crate::tables::clock::foreign;

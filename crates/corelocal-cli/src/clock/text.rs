@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::labels;
 use super::observer::Agreement;
 use super::watch::{Observed, Series};
+use crate::report::console;
 use crate::report::figures::wrap;
-use crate::report::term;
 use crate::units::signed_time;
 
 const BOLD: Style = Style::new().bold();
@@ -172,10 +172,10 @@ pub fn table(answer: &Answer, width: usize) -> String {
     );
     let about = "Each reading is compared with one of the vDSO before it and one after it.";
     let _ = writeln!(out, "{DIM}{}{DIM:#}\n", wrap(about, width, 0));
-    let mut grid = term::grid(width);
+    let mut grid = console::grid(width);
     let over = format!("drift in {:.0} s", answer.watched_s);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
-    let mut header = vec![term::heading(""), term::heading("")];
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
+    let mut header = vec![console::heading(""), console::heading("")];
     header.extend(["ordered ns", "unordered ns", "not between", over.as_str()].map(right));
     grid.set_header(header);
     for row in &answer.backends {
@@ -198,8 +198,8 @@ pub fn table(answer: &Answer, width: usize) -> String {
         let dim = |c: Cell| c.add_attribute(Attribute::Dim);
         grid.add_row(cells.into_iter().map(dim).collect::<Vec<_>>());
     }
-    term::keep_whole(&mut grid, |index| index > 0);
-    out.push_str(&term::lines(&grid));
+    console::keep_whole(&mut grid, |index| index > 0);
+    out.push_str(&console::lines(&grid));
     out.push('\n');
     for row in &answer.backends {
         let text = wrap(&format!("{}: {}", row.backend, row.what), width.max(40), 2);

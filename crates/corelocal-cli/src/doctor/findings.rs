@@ -2,84 +2,12 @@
 //!
 //! Invariant: a path that is not `Active` says why, and says what to do unless nothing can be done.
 
-use anstyle::{AnsiColor, Style};
 use corelocal::sys::topology::{self, CgroupVersion};
 use corelocal::sys::{Abi, Caps, Errno, Owner, Refusal, membarrier::Commands};
-use serde::Serialize;
 
 use super::clock;
+use super::finding::{Finding, State};
 use super::surroundings::Surroundings;
-
-/// How a path is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// As fast as it gets.
-    Active,
-    /// Something slower stands in for it.
-    Degraded,
-    /// This kernel is older than it; nothing is slower than on any kernel of its age.
-    Absent,
-}
-
-impl State {
-    /// Length of the longest word.
-    pub const LONGEST: usize = "degraded".len();
-
-    /// The state as a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            State::Active => "active",
-            State::Degraded => "degraded",
-            State::Absent => "absent",
-        }
-    }
-
-    /// Its colour.
-    pub fn style(self) -> Style {
-        match self {
-            State::Active => AnsiColor::Green.on_default(),
-            State::Degraded => AnsiColor::Yellow.on_default().bold(),
-            State::Absent => Style::new().dimmed(),
-        }
-    }
-}
-
-/// One path.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
-    /// Its name.
-    pub path: &'static str,
-    /// How it is doing.
-    pub state: State,
-    /// What corelocal uses here.
-    pub used: String,
-    /// What kernel, libc and machine offer.
-    pub offered: String,
-    /// Why it is not more.
-    pub why: Option<String>,
-    /// What to do about it.
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    /// A path that is as fast as it gets.
-    pub fn new(path: &'static str, used: impl Into<String>, offered: impl Into<String>) -> Finding {
-        Finding {
-            path,
-            state: State::Active,
-            used: used.into(),
-            offered: offered.into(),
-            why: None,
-            remedy: None,
-        }
-    }
-
-    /// One that is not, and why.
-    pub fn but(self, state: State, why: impl Into<String>, remedy: Option<&str>) -> Finding {
-        Finding { state, why: Some(why.into()), remedy: remedy.map(str::to_owned), ..self }
-    }
-}
 
 /// Major and minor number of a kernel, if they are known.
 type Version = Option<(u32, u32)>;

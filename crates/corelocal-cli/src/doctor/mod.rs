@@ -9,6 +9,8 @@
 
 pub mod args;
 mod clock;
+mod clock_state;
+mod finding;
 mod findings;
 mod surroundings;
 
@@ -19,10 +21,10 @@ use anstyle::{AnsiColor, Style};
 use corelocal::sys::Caps;
 use serde::Serialize;
 
-use crate::doctor::args::DoctorArgs;
 use crate::output;
-use crate::report::{figures::wrap, term};
-pub use findings::{Finding, State};
+use crate::report::{console, figures::wrap};
+use args::DoctorArgs;
+pub use finding::{Finding, State};
 use surroundings::Surroundings;
 
 const DIM: Style = Style::new().dimmed();
@@ -62,7 +64,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         let json = serde_json::to_string_pretty(&diagnosis)?;
         output::finish(json + "\n", code)
     } else {
-        output::finish(text(&findings, &title(&caps, &surroundings), term::width()), code)
+        output::finish(text(&findings, &title(&caps, &surroundings), console::width()), code)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{env, fs};
 
 use serde::Serialize;
 
-use super::clock::Clock;
+use super::clock_state::Clock;
 use crate::machine;
 
 /// See the module's text. What cannot be told is empty or false.

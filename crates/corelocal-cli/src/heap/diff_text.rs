@@ -9,8 +9,8 @@ use comfy_table::{Attribute, Cell, CellAlignment};
 
 use super::diff::{Difference, Growth, Side};
 use super::text::unloaded;
+use crate::report::console;
 use crate::report::figures::wrap;
-use crate::report::term;
 use crate::units::{estimate, size};
 
 const BOLD: Style = Style::new().bold();
@@ -55,17 +55,17 @@ pub fn all(difference: &Difference, width: usize) -> String {
 }
 
 fn table(difference: &Difference, width: usize) -> String {
-    let mut grid = term::grid(width);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    let mut grid = console::grid(width);
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
     let mut header: Vec<Cell> =
         ["growth", "chance", "before", "after", "objects"].map(right).into();
-    header.push(term::heading("where"));
+    header.push(console::heading("where"));
     grid.set_header(header);
     for site in &difference.sites {
         grid.add_row(cells(site));
     }
-    term::keep_whole(&mut grid, |index| index < 5);
-    term::lines(&grid)
+    console::keep_whole(&mut grid, |index| index < 5);
+    console::lines(&grid)
 }
 
 fn cells(site: &Growth) -> Vec<Cell> {

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use super::args::HeapArgs;
 use super::cause::Seen;
 use super::file::{self, Heap};
-use crate::heap::args::HeapArgs;
 use crate::mallocs::library;
 use crate::output::path_line;
 use crate::process::ending::{PATIENCE, code, signal, signal_with};

@@ -38,11 +38,11 @@ use anyhow::bail;
 use clap::Parser as _;
 use serde::Serialize;
 
-use crate::heap::args::{HeapArgs, HeapFiles, HeapOptions};
 use crate::output::{complain, path_line};
 use crate::place::{self, Place};
 use crate::process::signals;
-use crate::report::{self, term};
+use crate::report::{self, console};
+use args::{HeapArgs, HeapFiles, HeapOptions};
 use diff::Difference;
 use file::Heap;
 use sites::Told;
@@ -136,10 +136,10 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
     if is_file {
-        return place::report(place, text::all(&processes, &[], term::width()), code);
+        return place::report(place, text::all(&processes, &[], console::width()), code);
     }
     let (shown, folded) = fold::fold(&processes);
-    place::report(place, text::all(shown, &folded, term::width()), code)
+    place::report(place, text::all(shown, &folded, console::width()), code)
 }
 
 /// What came and went between two files.
@@ -167,7 +167,7 @@ fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::
         let answer = Compared { version: env!("CARGO_PKG_VERSION"), difference };
         return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    place::report(place, diff_text::all(&difference, term::width()), code)
+    place::report(place, diff_text::all(&difference, console::width()), code)
 }
 
 /// The files that were asked for; what went wrong.

@@ -10,8 +10,8 @@ use comfy_table::{Cell, CellAlignment};
 use super::fold::Folded;
 use super::summary::{Process, Site};
 use crate::output::NO_LINES;
+use crate::report::console;
 use crate::report::figures::wrap;
-use crate::report::term;
 use crate::units::{estimate, size, time};
 
 const BOLD: Style = Style::new().bold();
@@ -38,10 +38,10 @@ pub fn all<'a>(
 
 fn others(folded: &[Folded], width: usize) -> String {
     let processes: usize = folded.iter().map(|it| it.processes).sum();
-    let mut grid = term::grid(width);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    let mut grid = console::grid(width);
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
     let mut header: Vec<Cell> = ["bytes", "processes", "largest", "which"].map(right).into();
-    header.push(term::heading("program"));
+    header.push(console::heading("program"));
     grid.set_header(header);
     for it in folded {
         let (process, bytes) = it.largest;
@@ -51,10 +51,10 @@ fn others(folded: &[Folded], width: usize) -> String {
         cells.push(Cell::new(it.program.rsplit('/').next().unwrap_or_default()));
         grid.add_row(cells);
     }
-    term::keep_whole(&mut grid, |index| index < 4);
+    console::keep_whole(&mut grid, |index| index < 4);
     format!(
         "{BOLD}{processes} more processes{BOLD:#} have little, or the same as one above; --json has all\n\n{}",
-        term::lines(&grid)
+        console::lines(&grid)
     )
 }
 
@@ -102,10 +102,10 @@ fn amount(process: &Process) -> String {
 }
 
 fn table(process: &Process, width: usize) -> String {
-    let mut grid = term::grid(width);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
+    let mut grid = console::grid(width);
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
     let mut header: Vec<Cell> = ["bytes", "share", "objects", "each"].map(right).into();
-    header.push(term::heading("where"));
+    header.push(console::heading("where"));
     grid.set_header(header);
     for site in &process.sites {
         let [bytes, each] = [site.bytes, site.bytes_each].map(size);
@@ -116,8 +116,8 @@ fn table(process: &Process, width: usize) -> String {
         cells.push(Cell::new(site.function.clone() + &source.unwrap_or_default()));
         grid.add_row(cells);
     }
-    term::keep_whole(&mut grid, |index| index < 4);
-    term::lines(&grid)
+    console::keep_whole(&mut grid, |index| index < 4);
+    console::lines(&grid)
 }
 
 fn more(site: &Site, width: usize) -> String {

@@ -4,41 +4,19 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use corelocal_lab::sim::catalogue::{Entry, Found, Options};
+use corelocal_lab::sim::case::{Entry, Found, Options};
 use corelocal_lab::sim::diagram;
-use corelocal_lab::sim::explore::{FailureKind, Limits, Progress, Scope};
-use corelocal_lab::sim::schedule::Schedule;
+use corelocal_lab::sim::explore::{Limits, Progress, Scope};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
+use super::args::{ExploreArgs, ScenarioArgs, SearchArgs};
+use super::finding::Finding;
 use super::{chosen, html, scenario};
-use crate::lab::args::{ExploreArgs, ScenarioArgs, SearchArgs};
 use crate::output::{self, complain};
 use crate::process::signals;
-use crate::report::{self, term};
+use crate::report::{self, console};
 
 pub(super) const INCOMPLETE: u8 = 3;
-
-/// What was found about a model.
-#[derive(Serialize)]
-pub struct Finding {
-    pub model: String,
-    pub about: String,
-    /// Whether a fault is planted.
-    pub is_faulty: bool,
-    /// "complete, N states", or what else the search covers.
-    pub covers: String,
-    #[serde(flatten)]
-    pub progress: Progress,
-    pub scope: Scope,
-    /// All states were seen, without a bound on preemptions.
-    pub is_everything: bool,
-    pub seconds: f64,
-    pub failure: Option<FailureKind>,
-    pub schedule: Option<Schedule>,
-    /// As the list says.
-    pub is_as_listed: bool,
-}
 
 /// The command.
 pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
@@ -75,15 +53,15 @@ pub fn run_scenario(args: &ScenarioArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn list_scenarios() -> anyhow::Result<ExitCode> {
-    let mut grid = term::grid(term::width());
-    grid.set_header(["SCENARIO", "WHAT IT IS"].map(term::heading));
+    let mut grid = console::grid(console::width());
+    grid.set_header(["SCENARIO", "WHAT IT IS"].map(console::heading));
     for (name, _) in scenario::SHIPPED {
         let about =
             scenario::load(name.as_ref()).map_or_else(|why| why, |entry| entry.about.into_owned());
         grid.add_row([name, &about]);
     }
-    term::keep_whole(&mut grid, |column| column == 0);
-    output::finish(term::lines(&grid), ExitCode::SUCCESS)
+    console::keep_whole(&mut grid, |column| column == 0);
+    output::finish(console::lines(&grid), ExitCode::SUCCESS)
 }
 
 fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
@@ -133,7 +111,7 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return output::finish(serde_json::to_string_pretty(&findings)? + "\n", code);
     }
-    output::finish(text(&findings, term::width()), code)
+    output::finish(text(&findings, console::width()), code)
 }
 
 fn search(entry: &Entry, options: Options) -> Finding {
@@ -188,8 +166,8 @@ fn search(entry: &Entry, options: Options) -> Finding {
 }
 
 fn text(findings: &[Finding], width: usize) -> String {
-    let mut grid = term::grid(width);
-    grid.set_header(["MODEL", "RESULT", "SEARCH", "TIME"].map(term::heading));
+    let mut grid = console::grid(width);
+    grid.set_header(["MODEL", "RESULT", "SEARCH", "TIME"].map(console::heading));
     for finding in findings {
         let result = finding.result();
         grid.add_row([
@@ -199,8 +177,8 @@ fn text(findings: &[Finding], width: usize) -> String {
             format!("{:.2} s", finding.seconds),
         ]);
     }
-    term::keep_whole(&mut grid, |column| column == 0 || column == 3);
-    let mut text = term::lines(&grid);
+    console::keep_whole(&mut grid, |column| column == 0 || column == 3);
+    let mut text = console::lines(&grid);
     if let [Finding { schedule: Some(schedule), .. }] = findings {
         text += "\n";
         text += &diagram::text(schedule, width);
@@ -208,29 +186,6 @@ fn text(findings: &[Finding], width: usize) -> String {
         text += "\nexplore one model to see its schedule, or give --html FILE for all\n";
     }
     text
-}
-
-impl Finding {
-    /// Whether it is not as listed, and a longer search would not change that.
-    fn is_wrong(&self) -> bool {
-        !self.is_as_listed && (self.failure.is_some() || self.is_everything)
-    }
-
-    /// What was found, in words.
-    pub fn result(&self) -> String {
-        let message = self.schedule.as_ref().and_then(|schedule| schedule.message.as_deref());
-        match (message, self.is_faulty) {
-            (Some(message), true) if self.is_as_listed => format!("fault found: {message}"),
-            (Some(message), _) => format!("wrong: {message}"),
-            (None, _)
-                if !self.is_everything && (self.is_faulty || self.scope != Scope::Complete) =>
-            {
-                "nothing wrong so far".into()
-            }
-            (None, false) => "holds".into(),
-            (None, true) => "the planted fault was not found".into(),
-        }
-    }
 }
 
 /// A number with its thousands apart.

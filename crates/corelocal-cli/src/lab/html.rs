@@ -3,7 +3,7 @@
 use corelocal_lab::sim::diagram;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::explore::Finding;
+use super::finding::Finding;
 
 const STYLE: &str = "
 :root { color-scheme: light; }

@@ -9,6 +9,7 @@
 
 pub mod args;
 mod explore;
+mod finding;
 mod html;
 mod plan;
 mod scenario;
@@ -17,13 +18,14 @@ mod simulate;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use corelocal_lab::sim::catalogue::{Entry, catalogue};
+use corelocal_lab::sim::case::Entry;
+use corelocal_lab::sim::catalogue::catalogue;
 use corelocal_lab::sim::rseq;
 use corelocal_lab::{check, input};
 
-use crate::lab::args::{LabArgs, LabCommand};
 use crate::output;
-use crate::report::term;
+use crate::report::console;
+use args::{LabArgs, LabCommand};
 
 /// The command.
 pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
@@ -37,13 +39,13 @@ pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn list() -> anyhow::Result<ExitCode> {
-    let mut grid = term::grid(term::width());
-    grid.set_header(["MODEL", "KIND", "WHAT IT IS"].map(term::heading));
+    let mut grid = console::grid(console::width());
+    grid.set_header(["MODEL", "KIND", "WHAT IT IS"].map(console::heading));
     for Entry { name, about, fault, .. } in all(true)? {
         grid.add_row([&*name, if fault.is_some() { "fault" } else { "correct" }, &*about]);
     }
-    term::keep_whole(&mut grid, |column| column < 2);
-    output::finish(term::lines(&grid), ExitCode::SUCCESS)
+    console::keep_whole(&mut grid, |column| column < 2);
+    output::finish(console::lines(&grid), ExitCode::SUCCESS)
 }
 
 /// All models. Those of critical sections are made from this program's own file.

@@ -11,10 +11,10 @@ use corelocal_lab::sim::plan::{Ids, Policy, Process, ids, simulated};
 use maud::html;
 use serde::{Deserialize, Serialize};
 
+use super::args::PlanArgs;
 use crate::bench::affinity;
-use crate::lab::args::PlanArgs;
 use crate::output::{self, complain};
-use crate::report::{self, term};
+use crate::report::{self, console};
 
 /// A page of each core for containers of up to 4 KiB (docs/containers.md), and the caches of the malloc (docs/malloc.md).
 const CONTAINERS_KIB: u64 = 4;
@@ -78,7 +78,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         return output::finish(serde_json::to_string_pretty(&answers)? + "\n", ExitCode::SUCCESS);
     }
     let text =
-        answers.iter().map(|answer| text(answer, term::width())).collect::<Vec<_>>().join("\n");
+        answers.iter().map(|answer| text(answer, console::width())).collect::<Vec<_>>().join("\n");
     output::finish(text, ExitCode::SUCCESS)
 }
 
@@ -222,8 +222,8 @@ fn advice(answer: &Answer) -> Vec<(&'static str, &str)> {
 }
 
 fn text(answer: &Answer, width: usize) -> String {
-    let mut grid = term::grid(width);
-    grid.set_header(TITLES.map(term::heading));
+    let mut grid = console::grid(width);
+    grid.set_header(TITLES.map(console::heading));
     for row in &answer.policies {
         let mut cells = cells(row);
         if answer.kernel == Some(row.policy) {
@@ -231,9 +231,9 @@ fn text(answer: &Answer, width: usize) -> String {
         }
         grid.add_row(cells);
     }
-    term::keep_whole(&mut grid, |_| true);
+    console::keep_whole(&mut grid, |_| true);
     let mut text =
-        format!("{}: {}\n\n{}", answer.name, summary(&answer.process), term::lines(&grid));
+        format!("{}: {}\n\n{}", answer.name, summary(&answer.process), console::lines(&grid));
     for (kernel, advice) in advice(answer) {
         text += &format!("\nLinux {kernel}: {advice}\n");
     }

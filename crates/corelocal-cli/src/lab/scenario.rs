@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use corelocal_lab::input;
-use corelocal_lab::sim::catalogue::{Case, Entry};
+use corelocal_lab::sim::case::{Case, Entry};
 use corelocal_lab::sim::cid::{Cids, CpuIds, Policy, Slots, V6_3, V6_4, V7_0};
 use corelocal_lab::sim::futex::{ANY, Age, Futexes, Kernel, Mapping, Op, Scope, WORDS};
 use corelocal_lab::sim::pvclock::{
@@ -342,7 +342,7 @@ fn of_pvclock(of: &PvclockScenario) -> Result<Pvclock, Wrong> {
 mod tests {
     use std::ops::ControlFlow;
 
-    use corelocal_lab::sim::catalogue::Options;
+    use corelocal_lab::sim::case::Options;
 
     use super::*;
 

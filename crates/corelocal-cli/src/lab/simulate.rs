@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use corelocal_lab::sim::catalogue::Simulated;
+use corelocal_lab::sim::case::Simulated;
 use corelocal_lab::sim::diagram;
 use serde::Serialize;
 
+use super::args::SimulateArgs;
 use super::chosen;
 use super::explore::{INCOMPLETE, grouped};
-use crate::lab::args::SimulateArgs;
 use crate::output::{self, complain};
 use crate::process::signals;
-use crate::report::term;
+use crate::report::console;
 
 #[derive(Serialize)]
 struct Answer {
@@ -32,7 +32,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let simulate = |entry: &corelocal_lab::sim::catalogue::Entry| {
+    let simulate = |entry: &corelocal_lab::sim::case::Entry| {
         let began = Instant::now();
         let simulated = entry.case.simulate(args.seed, args.steps, &signals::came);
         Answer {
@@ -57,9 +57,9 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answers)? + "\n", code);
     }
-    let mut grid = term::grid(term::width());
+    let mut grid = console::grid(console::width());
     let titles = ["MODEL", "STEPS", "STEPS/S", "ATOMICS", "LOCKS", "TRACE", "RESULT"];
-    grid.set_header(titles.map(term::heading));
+    grid.set_header(titles.map(console::heading));
     for Answer { model, seconds, simulated, .. } in &answers {
         let Simulated { steps, costs, trace, failure, .. } = simulated;
         let per_unit = |count: u64| format!("{:.2}", count as f64 / costs.units.max(1) as f64);
@@ -74,12 +74,12 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             message.unwrap_or_else(|| "no failure".into()),
         ]);
     }
-    term::keep_whole(&mut grid, |column| column < 6);
-    let mut text = term::lines(&grid);
+    console::keep_whole(&mut grid, |column| column < 6);
+    let mut text = console::lines(&grid);
     text += "\natomics and locks: per context switch, system call or read of the clock\n";
     if let [Answer { simulated: Simulated { failure: Some(schedule), .. }, .. }] = &answers[..] {
         if schedule.lines.len() <= 100 {
-            text += &diagram::text(schedule, term::width());
+            text += &diagram::text(schedule, console::width());
         }
     }
     output::finish(text, code)

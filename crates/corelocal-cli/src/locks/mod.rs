@@ -31,11 +31,11 @@ use std::process::ExitCode;
 use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
-use crate::locks::args::LocksArgs;
 use crate::output::complain;
 use crate::place::{self, Place};
 use crate::process::signals;
-use crate::report::term;
+use crate::report::console;
+use args::LocksArgs;
 use summary::Process;
 
 const UNABLE: u8 = 3;
@@ -76,7 +76,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    place::report(place, text::all(&answer.processes, answer.seconds, term::width()), code)
+    place::report(place, text::all(&answer.processes, answer.seconds, console::width()), code)
 }
 
 /// Returns `true` if the program's output goes to standard error, as JSON goes to standard output.

@@ -10,8 +10,8 @@ use comfy_table::{Cell, CellAlignment};
 use super::call_stacks::{Call, Place};
 use super::summary::{Bucket, Lock, Process};
 use crate::output::NO_LINES;
+use crate::report::console;
 use crate::report::figures::{figure, wrap};
-use crate::report::term;
 use crate::units::time;
 
 const BOLD: Style = Style::new().bold();
@@ -71,9 +71,9 @@ fn one(process: &Process, seconds: f64, width: usize) -> String {
 }
 
 fn table(locks: &[&Lock], width: usize) -> String {
-    let mut grid = term::grid(width);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
-    let mut header = vec![term::heading("lock")];
+    let mut grid = console::grid(width);
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
+    let mut header = vec![console::heading("lock")];
     header.extend(["waits", "sleeps", "in all", "mean", "half in", "99% in", "longest"].map(right));
     grid.set_header(header);
     for lock in locks {
@@ -85,8 +85,8 @@ fn table(locks: &[&Lock], width: usize) -> String {
         cells.extend(figures.map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
         grid.add_row(cells);
     }
-    term::keep_whole(&mut grid, |index| index > 0);
-    term::lines(&grid)
+    console::keep_whole(&mut grid, |index| index > 0);
+    console::lines(&grid)
 }
 
 fn has_more(lock: &Lock) -> bool {

@@ -18,9 +18,10 @@ use anyhow::{Context as _, bail};
 
 use corelocal::sys;
 
-use super::library::OURS;
 use crate::output::path_line;
 
+/// The library's name.
+pub const OURS: &str = "libcorelocal_malloc.so";
 /// The library; empty if the build made none.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcorelocal_malloc.so"));
 /// Why the build made none.

@@ -14,7 +14,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
-use super::{CAN_ASK, Malloc, carried, elf};
+use super::carried::{self, OURS};
+use super::{CAN_ASK, Malloc, elf};
 use crate::bench::child;
 use crate::output::{one_line, path_line};
 
@@ -22,8 +23,6 @@ use crate::output::{one_line, path_line};
 pub const VARIABLE: &str = "CORELOCAL_MALLOC_LIBRARY";
 /// The variable that names more libraries to measure, with colons between.
 pub const MORE: &str = "CORELOCAL_MALLOCS";
-/// The library's name.
-pub const OURS: &str = "libcorelocal_malloc.so";
 const BUILD: &str = "cargo build --release -p corelocal-malloc";
 
 /// The child process that tells where its malloc is.

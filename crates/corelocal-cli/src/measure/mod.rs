@@ -20,12 +20,12 @@ use crate::bench::engine::Plan;
 use crate::bench::{Context, Table, child};
 use crate::doctor;
 use crate::machine::{self, Counts};
-use crate::measure::args::{BenchArgs, ChildArgs, ReportArgs};
 use crate::output::{self, complain, path_line};
 use crate::process::signals;
 use crate::report::schema::{Machine, Missing, Report, SCHEMA_VERSION};
-use crate::report::{self, compare, term};
+use crate::report::{self, compare, console, term};
 use crate::tables;
+use args::{BenchArgs, ChildArgs, ReportArgs};
 
 /// `corelocal report`.
 pub fn report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -154,7 +154,7 @@ fn measure(
         }
     };
 
-    let width = term::width();
+    let width = console::width();
     let mut screen = Screen::default();
     screen.show(term::stamp(&machine, width));
     let (mut measured, mut missing) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@
 use maud::{Markup, html};
 
 use super::columns;
-use super::figures::{NONE, figure, tick};
+use super::figures::{NONE, figure, tick, x_name};
 use super::scale::Scale;
 use super::schema::{Point, Row, Stat, Table};
 
@@ -82,7 +82,7 @@ pub fn bars(table: &Table) -> Markup {
 pub fn by_name(table: &Table) -> Markup {
     html! {
         @for x in columns::x_values(table) {
-            h3 { (table.x_name(x)) }
+            h3 { (x_name(table, x)) }
             (bars(&at(table, x)))
         }
     }
@@ -91,7 +91,7 @@ pub fn by_name(table: &Table) -> Markup {
 /// What a table says of one `x`.
 fn at(table: &Table, x: f64) -> Table {
     let mut at = table.clone();
-    at.title = format!("{}, {}", table.title, table.x_name(x));
+    at.title = format!("{}, {}", table.title, x_name(table, x));
     for row in &mut at.rows {
         row.points.retain(|point| point.x == Some(x));
         row.published.clear();

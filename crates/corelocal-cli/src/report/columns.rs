@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use super::figures::{NONE, align, figure, ratio, spread};
+use super::outcome::Outcome;
 use super::schema::{Point, Published, Row, Table};
-use super::tiles::Outcome;
 
 /// Behind a figure that was measured while the machine was disturbed.
 pub const DISTURBED: &str = "~";

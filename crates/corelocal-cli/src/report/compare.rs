@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::output::path_line;
 
+use super::figures::x_name;
 use super::schema::{Better, Point, Report, Row, SCHEMA_VERSION, Stat, Table};
 use super::stamp::{self, Difference};
 
@@ -242,7 +243,7 @@ fn find<'a>(table: &'a Table, row: &str, x: Option<f64>) -> Option<&'a Point> {
 
 fn label(table: &Table, row: &Row, x: Option<f64>) -> String {
     match (x, &table.x_label) {
-        (Some(x), _) if !table.x_names.is_empty() => format!("{}, {}", row.label, table.x_name(x)),
+        (Some(x), _) if !table.x_names.is_empty() => format!("{}, {}", row.label, x_name(table, x)),
         (Some(x), Some(name)) => format!("{}, {x} {name}", row.label),
         (Some(x), None) => format!("{}, {x}", row.label),
         (None, _) => row.label.clone(),

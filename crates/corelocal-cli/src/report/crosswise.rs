@@ -7,8 +7,8 @@
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
+use super::console::{OURS, grid, heading, keep_whole, lines};
 use super::matrix::{Contestant, Matrix};
-use super::term::{OURS, grid, heading, keep_whole, lines};
 
 /// Between two columns.
 const GAP: usize = 2;

@@ -5,7 +5,7 @@
 //!   that a measurement does not have. An exact whole number has no decimals.
 //! - [`align`] makes a column's decimal points stand below each other in a fixed-width font.
 
-use super::schema::Stat;
+use super::schema::{Stat, Table};
 
 /// Stands where there is no figure.
 pub const NONE: &str = "–";
@@ -98,6 +98,18 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
         column += length;
     }
     out
+}
+
+/// Returns what `x` is called in this table: its name where it has one.
+pub fn x_name(table: &Table, x: f64) -> String {
+    let name = table.x_names.get(x as usize).filter(|_| x >= 0.0 && x.fract() == 0.0);
+    name.cloned().unwrap_or_else(|| figure(x))
+}
+
+/// The geometric mean; `None` of no values.
+pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
+    (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use super::columns::{self, Column, DISTURBED};
 use super::compare::{Change, Comparison, Verdict};
 use super::figures::{NONE, figure, percent, ratio, spread};
 use super::matrix::{self, Matrix};
+use super::outcome::Outcome;
 use super::schema::{Better, Machine, Missing, Report, Row, Table};
-use super::tiles::{Outcome, Side, Tile, tiles};
+use super::tiles::{Side, Tile, tiles};
 use super::{bars, curves, stamp};
 use crate::bench::noise;
 

@@ -6,7 +6,7 @@
 //! - A mean is taken only over lines that every measured contestant has, so that means compare.
 
 use super::columns;
-use super::figures::{NONE, align, brief, ratio};
+use super::figures::{NONE, align, brief, mean, ratio, x_name};
 use super::schema::{Point, Row, Table};
 
 /// One kind of figure, of all contestants at all `x`.
@@ -78,19 +78,13 @@ fn matrix(
         align(&mut cells);
         Contestant { heading: row.label.clone(), ours: row.ours, cells }
     };
-    let mut lines: Vec<String> = xs.iter().map(|&x| table.x_name(x)).collect();
+    let mut lines: Vec<String> = xs.iter().map(|&x| x_name(table, x)).collect();
     lines.push(if common.len() == xs.len() {
         "geometric mean".to_owned()
     } else {
         format!("geometric mean of {}", common.len())
     });
     Matrix { caption, lines, columns: measured.iter().map(column).collect() }
-}
-
-/// The geometric mean; `None` of no values.
-pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
 #[cfg(test)]

@@ -7,12 +7,14 @@
 pub mod bars;
 pub mod columns;
 pub mod compare;
+pub mod console;
 mod crosswise;
 pub mod curves;
 pub mod figures;
 pub mod file;
 pub mod html;
 pub mod matrix;
+mod outcome;
 pub mod scale;
 pub mod schema;
 pub mod stamp;

@@ -138,12 +138,6 @@ impl Table {
     pub fn is_disturbed(&self, row: &Row) -> bool {
         row.points.iter().any(|point| point.disturbed)
     }
-
-    /// What `x` is called: its name where it has one.
-    pub fn x_name(&self, x: f64) -> String {
-        let name = self.x_names.get(x as usize).filter(|_| x >= 0.0 && x.fract() == 0.0);
-        name.cloned().unwrap_or_else(|| super::figures::figure(x))
-    }
 }
 
 /// A published document.

@@ -9,37 +9,22 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table as Grid,
-    TableComponent, presets,
-};
+use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
 use super::columns::{self, Column};
 use super::compare::{Change, Comparison, Verdict};
+use super::console::{OURS, grid, heading, keep_whole, lines};
 use super::crosswise::crosswise;
 use super::figures::{NONE, align, brief, figure, percent, wrap};
 use super::matrix;
+use super::outcome::Outcome;
 use super::schema::{Machine, Point, Source, Table};
 use super::stamp;
-use super::tiles::Outcome;
 use crate::bench::noise;
 
-/// Stands before our own rows, in a column of its own.
-pub const OURS: &str = "▸";
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
-
-/// Columns when the output is not a terminal.
-const FALLBACK_WIDTH: usize = 100;
-
-/// A narrower terminal breaks lines itself, which reads better than columns of single letters.
-const LEAST_WIDTH: usize = 72;
-
-/// Columns of the terminal that standard output goes to, or 100 where it goes elsewhere.
-pub fn width() -> usize {
-    Grid::new().width().map_or(FALLBACK_WIDTH, usize::from)
-}
 
 /// The machine's stamp and the paths in use.
 pub fn stamp(machine: &Machine, width: usize) -> String {
@@ -225,36 +210,6 @@ fn changes(changes: &[Change], width: usize) -> String {
     }
     keep_whole(&mut grid, |index| index > 0);
     lines(&grid)
-}
-
-/// A table without frame, with a rule under its header.
-pub fn grid(width: usize) -> Grid {
-    let mut grid = Grid::new();
-    grid.load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '─')
-        .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(u16::try_from(width.max(LEAST_WIDTH)).unwrap_or(u16::MAX))
-        .enforce_styling();
-    grid
-}
-
-pub fn heading(text: &str) -> Cell {
-    Cell::new(text).add_attribute(Attribute::Dim)
-}
-
-/// Never breaks a line in the columns that are `figures`; the others share what remains.
-pub fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
-    for (index, column) in grid.column_iter_mut().enumerate() {
-        column.set_padding((0, u16::from(index > 0)));
-        if figures(index) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
-}
-
-pub fn lines(grid: &Grid) -> String {
-    grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]

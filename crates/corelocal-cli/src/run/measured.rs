@@ -15,8 +15,7 @@ use super::cache_stats::Tally;
 use super::launch::Run;
 use crate::mallocs::Malloc;
 use crate::report::compare::{self, Verdict};
-use crate::report::figures::figure;
-use crate::report::matrix::mean;
+use crate::report::figures::{figure, mean};
 use crate::report::schema::{Better, Stat};
 
 /// The fewest rounds of which a difference is told.

@@ -43,8 +43,8 @@ use crate::bench::noise::{self, Watch};
 use crate::mallocs::preloaded::Preloaded;
 use crate::mallocs::{Malloc, library};
 use crate::output::{self, complain, path_line, remark};
-use crate::report::{self, term};
-use crate::run::args::RunArgs;
+use crate::report::{self, console};
+use args::RunArgs;
 use cache_stats::{Tally, Wanted};
 use input::Input;
 use launch::{Output, Run};
@@ -280,7 +280,7 @@ fn tell(args: &RunArgs, answers: &[Answer], status: ExitStatus) -> ExitCode {
         let said = text.and_then(|text| output::finish(text + "\n", ExitCode::SUCCESS));
         complaints.extend(said.err().map(|error| format!("{error:#}")));
     } else {
-        remark(text::all(answers, term::width()));
+        remark(text::all(answers, console::width()));
     }
     complaints.iter().for_each(complain);
     if let Some(signal) = status.signal() {

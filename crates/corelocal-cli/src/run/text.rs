@@ -10,9 +10,9 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color};
 
 use super::cache_stats::percent;
 use super::measured::{Answer, Means, Measured};
+use crate::report::console;
 use crate::report::figures::{NONE, align, figure, ratio, wrap};
 use crate::report::schema::Stat;
-use crate::report::term;
 use crate::units::{count, seconds, size};
 
 const BOLD: Style = Style::new().bold();
@@ -41,9 +41,9 @@ fn means(answers: &[Answer], width: usize) -> Option<String> {
         means.base
     );
     let columns = ["time", "cpu", "peak"];
-    let mut grid = term::grid(width);
-    let right = |text: &str| term::heading(text).set_alignment(CellAlignment::Right);
-    grid.set_header(std::iter::once(term::heading("")).chain(columns.map(right)));
+    let mut grid = console::grid(width);
+    let right = |text: &str| console::heading(text).set_alignment(CellAlignment::Right);
+    grid.set_header(std::iter::once(console::heading("")).chain(columns.map(right)));
     for (label, ratios) in &means.rows {
         let cell = |mean: &Option<f64>| {
             let text = mean.map_or_else(|| NONE.to_owned(), ratio);
@@ -51,8 +51,8 @@ fn means(answers: &[Answer], width: usize) -> Option<String> {
         };
         grid.add_row(std::iter::once(Cell::new(label)).chain(ratios.iter().map(cell)));
     }
-    term::keep_whole(&mut grid, |_| true);
-    out.push_str(&term::lines(&grid));
+    console::keep_whole(&mut grid, |_| true);
+    out.push_str(&console::lines(&grid));
     Some(out)
 }
 
@@ -191,9 +191,10 @@ fn grid(
     width: usize,
     whole_from: usize,
 ) -> String {
-    let mut grid = term::grid(width);
-    let mut header = vec![term::heading("")];
-    let heading = |&nth: &usize| term::heading(columns[nth].0).set_alignment(CellAlignment::Right);
+    let mut grid = console::grid(width);
+    let mut header = vec![console::heading("")];
+    let heading =
+        |&nth: &usize| console::heading(columns[nth].0).set_alignment(CellAlignment::Right);
     header.extend(kept.iter().map(heading));
     grid.set_header(header);
     for (row, malloc) in mallocs.iter().enumerate() {
@@ -207,8 +208,8 @@ fn grid(
         }
         grid.add_row(cells);
     }
-    term::keep_whole(&mut grid, |index| index >= whole_from);
-    term::lines(&grid)
+    console::keep_whole(&mut grid, |index| index >= whole_from);
+    console::lines(&grid)
 }
 
 fn of(mallocs: &[Measured], text: impl Fn(&Measured) -> Option<String>) -> Vec<Option<String>> {

@@ -17,6 +17,7 @@
 //!   `bench` measures all.
 
 mod cfrac;
+mod did;
 mod heap;
 mod large;
 pub mod latency;

@@ -23,8 +23,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::output::{self, complain};
-use crate::report::term;
-use crate::torture::args::{TortureArgs, VictimArgs};
+use crate::report::console;
+use args::{TortureArgs, VictimArgs};
 
 /// The hidden subcommand.
 pub const VICTIM: &str = "__torture-victim";
@@ -142,7 +142,7 @@ fn enumerate(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    output::finish(matrix::text(&answer, term::width()), code)
+    output::finish(matrix::text(&answer, console::width()), code)
 }
 
 fn bar() -> ProgressBar {

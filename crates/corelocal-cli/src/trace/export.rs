@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
 
+use super::args::{ExportArgs, Format};
 use super::live::is_recording;
 use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
 use crate::output::{path_line, remark};
 use crate::process::signals;
 use crate::report::file;
-use crate::trace::args::{ExportArgs, Format};
 
 /// Where a collector of this machine listens.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";

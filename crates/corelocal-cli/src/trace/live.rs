@@ -16,11 +16,11 @@ use corelocal::trace::{self, Level, Remote};
 use corelocal_trace::{Kind, Recording, Site};
 use serde::Serialize;
 
+use super::args::{DumpArgs, LiveArgs, SwitchArgs};
 use super::linked;
 use crate::output::{self, one_line, path_line, remark};
 use crate::process::kept::{Kept, wait_for};
 use crate::report::file;
-use crate::trace::args::{DumpArgs, LiveArgs, SwitchArgs};
 
 /// The recording of a process, and where it is.
 struct Live {

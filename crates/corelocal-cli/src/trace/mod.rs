@@ -37,7 +37,7 @@ use corelocal_trace::{Event, Events, Recording, What};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{self, complain, remark};
-use crate::trace::args::{FilterArgs, Level, TraceArgs, TraceCommand};
+use args::{FilterArgs, Level, TraceArgs, TraceCommand};
 
 const UNREADABLE: u8 = 3;
 /// Problems that are told one by one.

@@ -21,11 +21,11 @@ use corelocal::trace::format::{LOST_NAME, OVERWRITTEN_NAME};
 use corelocal::trace::{Drain, replaceable, set_recording_aside};
 use corelocal_trace::Recording;
 
+use super::args::RecordArgs;
 use crate::output::{self, complain, path_line, remark};
 use crate::process::ending::code;
 use crate::process::folder::Folder;
 use crate::process::{launch, signals};
-use crate::trace::args::RecordArgs;
 
 /// A process that records.
 struct Process {

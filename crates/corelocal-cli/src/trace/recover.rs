@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::args::RecoverArgs;
 use super::{UNREADABLE, open, tell_problems};
 use crate::output::{path_line, remark};
 use crate::report::file;
-use crate::trace::args::RecoverArgs;
 
 /// The command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use corelocal_trace::{Event, Progress, json_lines};
 
+use super::args::ViewArgs;
 use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
 use crate::output::{self, complain};
 use crate::process::signals;
-use crate::trace::args::ViewArgs;
 
 /// Lines that are printed at once.
 const LINES: usize = 4096;

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod case;
 pub mod catalogue;
 pub mod cid;
 pub mod diagram;

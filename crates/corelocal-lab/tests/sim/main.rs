@@ -7,7 +7,8 @@ mod plan;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use corelocal_lab::sim::catalogue::{Case, Entry, Found, Options, catalogue};
+use corelocal_lab::sim::case::{Case, Entry, Found, Options};
+use corelocal_lab::sim::catalogue::catalogue;
 use corelocal_lab::sim::explore::{FailureKind, Limits, Scope};
 use corelocal_lab::sim::rseq;
 use corelocal_lab::{check, torture};

@@ -32,7 +32,7 @@ use crate::place::{self, Place};
 use crate::process::kept::{self, Kept};
 use crate::process::proc_files;
 use crate::process::signals;
-use crate::report::term;
+use crate::report::console;
 use analysis::{Look, Process};
 
 /// How long to wait for a first lock of a process that is to record.
@@ -112,7 +112,7 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
     }
-    place::report(place, text::all(&answer.processes, answer.seconds, term::width()), code)
+    place::report(place, text::all(&answer.processes, answer.seconds, console::width()), code)
 }
 
 /// How many potential deadlocks to show of a process: JSON has as many as there is room for.

@@ -10,8 +10,8 @@ use comfy_table::{Cell, CellAlignment};
 use super::super::call_stacks::Call;
 use super::super::text::{calls, thread};
 use super::analysis::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
+use crate::report::console;
 use crate::report::figures::{figure, wrap};
-use crate::report::term;
 use crate::units::time;
 
 const BOLD: Style = Style::new().bold();
@@ -85,11 +85,11 @@ fn list<'a>(locks: impl Iterator<Item = &'a Lock>) -> String {
 }
 
 fn table(header: [&str; 4], rows: impl Iterator<Item = [String; 4]>, width: usize) -> String {
-    let mut grid = term::grid(width);
+    let mut grid = console::grid(width);
     let right = |at: usize| at == 2;
     let heading = |(at, text): (usize, &&str)| match right(at) {
-        true => term::heading(text).set_alignment(CellAlignment::Right),
-        false => term::heading(text),
+        true => console::heading(text).set_alignment(CellAlignment::Right),
+        false => console::heading(text),
     };
     grid.set_header(header.iter().enumerate().map(heading).collect::<Vec<_>>());
     for row in rows {
@@ -99,8 +99,8 @@ fn table(header: [&str; 4], rows: impl Iterator<Item = [String; 4]>, width: usiz
         };
         grid.add_row(row.into_iter().enumerate().map(cell).collect::<Vec<_>>());
     }
-    term::keep_whole(&mut grid, right);
-    term::lines(&grid)
+    console::keep_whole(&mut grid, right);
+    console::lines(&grid)
 }
 
 fn stuck(deadlock: &Deadlock, width: usize) -> String {

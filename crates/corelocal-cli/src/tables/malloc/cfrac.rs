@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
+use super::did::Did;
 use super::heap::{Piece, give, take};
-use super::work::Did;
 
 /// Digits of the golden ratio: 80 bits, and no square.
 const N: u128 = 0x9e37_79b9_7f4a_7c15_f39d;

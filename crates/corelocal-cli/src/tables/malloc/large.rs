@@ -1,7 +1,7 @@
 //! Large pieces, each used: what matters is how a malloc comes by pages and how soon it gives them up.
 
+use super::did::Did;
 use super::heap::{Piece, Random, give, take, together};
-use super::work::Did;
 
 /// Sixteen pieces of 1 to 8 MiB, of which a random one is replaced again and again.
 pub fn churn(times: u64) -> Did {

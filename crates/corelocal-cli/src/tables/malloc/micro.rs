@@ -2,8 +2,8 @@
 //!
 //! Invariant: each gives back all that it took.
 
+use super::did::Did;
 use super::heap::{Piece, Random, give, resize, take, take_aligned, take_zeroed, together};
-use super::work::Did;
 
 /// One piece, taken and given back at once.
 pub fn pair(size: usize, times: u64) -> Did {

@@ -11,8 +11,9 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::did::Did;
 use super::micro;
-use super::work::{self, Did};
+use super::work;
 use crate::bench::child::{self, probe};
 use crate::bench::{Contest, Context, Table};
 use crate::mallocs::{CAN_ASK, Malloc, library};

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::Instant;
 
+use super::did::Did;
 use super::heap::{Piece, Random, give, take, together};
-use super::work::Did;
 
 /// Servers that come and go: each thread replaces random ones of its pieces, then leaves them to its
 /// successor, a new thread.

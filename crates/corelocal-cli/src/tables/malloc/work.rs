@@ -17,6 +17,7 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::did::Did;
 use super::{cfrac, large, micro, threads};
 use crate::bench::child;
 use crate::mallocs::resident::Process;
@@ -28,44 +29,6 @@ pub const CHILD: &str = "malloc-work";
 
 /// Far more than a load takes; for mallocs that give memory back and fetch it again all the time.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// What a load did.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Did {
-    /// Operations: a piece taken and given back, as a rule.
-    pub ops: u64,
-    /// On so many threads.
-    pub threads: usize,
-    /// In so long.
-    pub wall: Duration,
-    /// So many of its operations go on at a time where there are cpus enough.
-    lanes: usize,
-}
-
-impl Did {
-    /// One thread.
-    pub fn alone(ops: u64, wall: Duration) -> Self {
-        Self::on(1, ops, wall)
-    }
-
-    /// Threads that each do whole operations.
-    pub fn on(threads: usize, ops: u64, wall: Duration) -> Self {
-        Did { ops, threads, wall, lanes: threads }
-    }
-
-    /// Pairs of threads that each do one half.
-    pub fn pairs(pairs: usize, ops: u64, wall: Duration) -> Self {
-        Did { ops, threads: 2 * pairs, wall, lanes: pairs }
-    }
-
-    /// Nanoseconds that an operation took, waiting included: those of the threads that had a cpu.
-    fn ns(&self, cpus: usize) -> f64 {
-        // Pairs take two cpus for each lane.
-        let width = self.threads / self.lanes;
-        let lanes = self.lanes.min((cpus / width).max(1));
-        self.wall.as_nanos() as f64 * lanes as f64 / self.ops.max(1) as f64
-    }
-}
 
 /// A load of the suite.
 pub struct Work {

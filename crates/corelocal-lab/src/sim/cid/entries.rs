@@ -1,6 +1,6 @@
 //! The models of this protocol by name, and what the policies cost.
 
-use super::super::catalogue::Entry;
+use super::super::case::Entry;
 use super::super::random::{Advance, Simulation};
 use super::super::{Costs, Model, Step};
 use super::{

@@ -1,6 +1,6 @@
 //! The models of this protocol by name.
 
-use super::super::catalogue::Entry;
+use super::super::case::Entry;
 use super::kernel::{Age, Kernel};
 use super::{ANY, Futexes, Mapping, Op, Scope};
 use Scope::{Global, GlobalOnce, Private, Shared};

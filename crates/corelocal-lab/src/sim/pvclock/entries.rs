@@ -1,6 +1,6 @@
 //! The models of this protocol by name.
 
-use super::super::catalogue::Entry;
+use super::super::case::Entry;
 use super::Read::*;
 use super::{
     COUNTER_FIRST, PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER,

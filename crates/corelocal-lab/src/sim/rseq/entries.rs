@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iced_x86::Instruction;
 
-use super::super::catalogue::Entry;
+use super::super::case::Entry;
 use super::memory::{self, CELLS, FLAGS, OFFSETS, POINTER, SLOTS};
 use super::{Budget, KERNEL, Kernel, Remote, Sections, setup};
 use crate::check::code::Code;

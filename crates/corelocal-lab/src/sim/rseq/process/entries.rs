@@ -1,6 +1,6 @@
 //! Lives of processes by name, and planted faults of programs and kernels.
 
-use super::super::super::catalogue::Entry;
+use super::super::super::case::Entry;
 use super::Op::{
     Add, AddAtomically, Clone, Disarm, Exec, Fork, Register, Reuse, Unmap, Unregister, Vfork,
 };

@@ -1,0 +1,314 @@
+//! Keeps the files of every crate free of circles: no two use each other, directly or through others.
+//!
+//! ```text
+//!   a file's words ── paths: crate::a::B, super::c, child::D, names that it imported
+//!                  ── each is followed to the file that defines its end; what a `pub use` hands on is followed further
+//!   files that reach each other by these arrows are a circle
+//! ```
+//!
+//! # Rules
+//! 1. Two files of one folder may use each other. What a file uses of the modules that it is in counts for nothing: a folder's
+//!    `mod.rs` is its face, and has what all of its files need.
+//! 2. The rooms of [`LARGER`] have larger circles. Their numbers may only fall.
+//! 3. Tests and models beside the code may use whatever they test: they count for nothing.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use source::{Token, rust_files, tokenize};
+
+/// Folders in which circles of more than two files are left, with the number of files of the largest one.
+const LARGER: &[(&str, usize)] = &[
+    ("corelocal/src/alloc", 29),
+    ("corelocal/src/rcu", 9),
+    ("corelocal/src/sync/mutex", 4),
+    ("corelocal/src/trace", 9),
+];
+
+/// A module by the names that lead to it from the crate's root.
+type Name = Vec<String>;
+
+/// A module that is a file.
+struct Module {
+    file: PathBuf,
+    tokens: Vec<Token>,
+    /// What it imports or hands on, by the name that it has here.
+    imports: BTreeMap<String, Name>,
+    /// Paths that it uses itself, from the root.
+    uses: Vec<Name>,
+}
+
+type Modules = BTreeMap<Name, Module>;
+
+/// Whether the file is of tests or models: by its name, or that of its folder.
+fn is_of_tests(file: &Path) -> bool {
+    let is_named = |name: &str| {
+        let stem = name.strip_suffix(".rs").unwrap_or(name);
+        ["test", "tests", "loom"].iter().any(|of| stem.split('_').any(|part| part == *of))
+    };
+    file.iter().filter_map(|name| name.to_str()).any(is_named)
+}
+
+/// The modules of a crate whose sources are below `src`.
+fn modules(src: &Path) -> Modules {
+    let mut files = Vec::new();
+    rust_files(src, &mut files);
+    files.retain(|file| !is_of_tests(file.strip_prefix(src).expect("below src")));
+    let name_of = |file: &Path| {
+        let relative = file.strip_prefix(src).expect("below src").with_extension("");
+        let mut name: Name =
+            relative.iter().filter_map(|name| name.to_str()).map(str::to_owned).collect();
+        if name.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+            name.pop();
+        }
+        name
+    };
+    let mut modules = Modules::new();
+    for file in files {
+        let tokens = tokenize(&fs::read_to_string(&file).expect("readable source"));
+        let module = Module { file, tokens, imports: BTreeMap::new(), uses: Vec::new() };
+        modules.insert(name_of(&module.file), module);
+    }
+    // A file that a path attribute names is the module that stands behind the attribute.
+    let mut renamed = Vec::new();
+    for (name, module) in &modules {
+        for (at, words) in module.tokens.windows(3).enumerate() {
+            let [path, is, value] = words else { continue };
+            if path.text == "path" && is.text == "=" && value.text.ends_with(".rs\"") {
+                let folder = module.file.parent().expect("a file is in a folder");
+                let file = folder.join(value.text.trim_matches('"'));
+                let behind = module.tokens[at..].windows(2).find(|words| words[0].text == "mod");
+                if let Some([_, inner]) = behind {
+                    let inner = [&name[..], std::slice::from_ref(&inner.text)].concat();
+                    renamed.push((name_of(&file), inner));
+                }
+            }
+        }
+    }
+    for (from, to) in renamed {
+        if let Some(module) = modules.remove(&from) {
+            modules.insert(to, module);
+        }
+    }
+    let known: BTreeSet<Name> = modules.keys().cloned().collect();
+    for (name, module) in &mut modules {
+        read(name, module, &known);
+    }
+    modules
+}
+
+/// Reads what a module imports, hands on and uses.
+fn read(name: &Name, module: &mut Module, known: &BTreeSet<Name>) {
+    let tokens = &module.tokens;
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let child = |first: &str| {
+        let path = [&name[..], &[first.to_owned()]].concat();
+        known.contains(&path).then_some(path)
+    };
+    let mut at = 0;
+    while at < tokens.len() {
+        match (text(at), text(at + 1), text(at + 2)) {
+            ("mod", "tests", "{") => at = behind_block(tokens, at + 2),
+            ("use", _, _) => {
+                let mut found = Vec::new();
+                let hands_on = at > 0 && [")", "pub"].contains(&text(at - 1));
+                let end = tree(tokens, at + 1, &[], &mut found);
+                for (path, alias) in found {
+                    let Some(path) = absolute(&path, name, &child, &module.imports) else {
+                        continue;
+                    };
+                    module.imports.insert(alias, path.clone());
+                    if !hands_on {
+                        module.uses.push(path);
+                    }
+                }
+                at = end;
+            }
+            (first, "::", _) if at == 0 || text(at - 1) != "::" => {
+                let mut path = vec![first.to_owned()];
+                let mut end = at + 2;
+                while text(end).starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+                    path.push(text(end).to_owned());
+                    if text(end + 1) != "::" {
+                        break;
+                    }
+                    end += 2;
+                }
+                module.uses.extend(absolute(&path, name, &child, &module.imports));
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// The index behind the block that begins here.
+fn behind_block(tokens: &[Token], mut at: usize) -> usize {
+    let mut depth = 0;
+    while at < tokens.len() {
+        match tokens[at].text.as_str() {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Reads a tree of imports: each path with the name that its end has here. Returns the index behind it.
+fn tree(
+    tokens: &[Token],
+    mut at: usize,
+    base: &[String],
+    found: &mut Vec<(Name, String)>,
+) -> usize {
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let mut path = base.to_vec();
+    loop {
+        match text(at) {
+            "::" => at += 1,
+            "{" => {
+                at += 1;
+                while at < tokens.len() && text(at) != "}" {
+                    at = if text(at) == "," { at + 1 } else { tree(tokens, at, &path, found) };
+                }
+                return at + 1;
+            }
+            word => {
+                if word != "self" || path.is_empty() {
+                    path.push(word.to_owned());
+                }
+                at += 1;
+                if text(at) != "::" {
+                    break;
+                }
+            }
+        }
+    }
+    let mut alias = path.last().cloned().unwrap_or_default();
+    if text(at) == "as" {
+        alias = text(at + 1).to_owned();
+        at += 2;
+    }
+    found.push((path, alias));
+    at.max(1)
+}
+
+/// The path from the crate's root; `None` for one that leads to another crate.
+fn absolute(
+    path: &[String],
+    here: &Name,
+    child: &dyn Fn(&str) -> Option<Name>,
+    imports: &BTreeMap<String, Name>,
+) -> Option<Name> {
+    let (first, rest) = path.split_first()?;
+    let mut base = match first.as_str() {
+        "crate" => Name::new(),
+        "self" => here.clone(),
+        "super" => here[..here.len().saturating_sub(1)].to_vec(),
+        first => child(first).or_else(|| imports.get(first).cloned())?,
+    };
+    for word in rest {
+        match word.as_str() {
+            "super" => drop(base.pop()),
+            word => base.push(word.to_owned()),
+        }
+    }
+    Some(base)
+}
+
+/// The module that defines the end of the path: modules are entered, and what one hands on is followed.
+fn resolve(modules: &Modules, path: &[String], depth: usize) -> Option<Name> {
+    let mut here = Name::new();
+    for (nth, word) in path.iter().enumerate() {
+        let inner = [&here[..], std::slice::from_ref(word)].concat();
+        if modules.contains_key(&inner) {
+            here = inner;
+            continue;
+        }
+        let handed_on = modules.get(&here)?.imports.get(word);
+        return match handed_on.filter(|target| depth < 8 && target[..] != path[..=nth]) {
+            Some(target) => resolve(modules, &[&target[..], &path[nth + 1..]].concat(), depth + 1),
+            None => Some(here),
+        };
+    }
+    Some(here)
+}
+
+/// The circles of a crate: the files of each.
+fn circles(src: &Path) -> Vec<BTreeSet<PathBuf>> {
+    let modules = modules(src);
+    let arrows: BTreeMap<&Path, BTreeSet<&Path>> = modules
+        .iter()
+        .map(|(name, module)| {
+            let ends = module.uses.iter().filter_map(|path| resolve(&modules, path, 0));
+            let others = ends.filter(|end| !name.starts_with(end));
+            let files = others.filter_map(|end| Some(modules.get(&end)?.file.as_path()));
+            (module.file.as_path(), files.collect())
+        })
+        .collect();
+    let reach = |from: &Path| {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(file) = left.pop() {
+            for next in arrows.get(file.as_path()).into_iter().flatten() {
+                if seen.insert(next.to_path_buf()) {
+                    left.push(next.to_path_buf());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&Path, BTreeSet<PathBuf>> =
+        arrows.keys().map(|file| (*file, reach(file))).collect();
+    let circle = |file: &Path| -> BTreeSet<PathBuf> {
+        let others = reached[file].iter();
+        others.filter(|other| reached[other.as_path()].contains(file)).cloned().collect()
+    };
+    let circles: BTreeSet<BTreeSet<PathBuf>> =
+        arrows.keys().map(|file| circle(file)).filter(|circle| !circle.is_empty()).collect();
+    circles.into_iter().collect()
+}
+
+#[test]
+fn no_files_use_each_other() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
+    let mut larger: BTreeMap<&str, usize> = LARGER.iter().map(|(room, _)| (*room, 0)).collect();
+    let mut report = String::new();
+    for entry in fs::read_dir(crates).expect("a folder") {
+        let src = entry.expect("an entry").path().join("src");
+        if !src.is_dir() {
+            continue;
+        }
+        for circle in circles(&src) {
+            let files: Vec<&Path> =
+                circle.iter().map(|file| file.strip_prefix(crates).expect("below")).collect();
+            let folders: BTreeSet<_> = files.iter().map(|file| file.parent()).collect();
+            let room =
+                LARGER.iter().find(|(room, _)| files.iter().all(|file| file.starts_with(room)));
+            if let Some((room, _)) = room {
+                let most = larger.get_mut(room).expect("listed");
+                *most = (*most).max(files.len());
+            } else if files.len() > 2 || folders.len() > 1 {
+                report += &format!("a circle of {} files:\n", files.len());
+                files.iter().for_each(|file| report += &format!("  {}\n", file.display()));
+            }
+        }
+    }
+    for &(room, most) in LARGER {
+        if larger[room] != most {
+            report +=
+                &format!("{room}: the largest circle has {} files, not {most}\n", larger[room]);
+        }
+    }
+    assert!(
+        report.is_empty(),
+        "\n{report}A file uses those below it. Move what both need into a file of its own.\n"
+    );
+}

@@ -126,8 +126,36 @@ pub struct Progress {
     identities: Option<Identities>,
 }
 
+impl Recording {
+    /// The events, in the order of time; of the same time, in that of buffers.
+    ///
+    /// Logarithmic in the number of buffers for each event. Takes memory for the buffers that were in use at the same time.
+    pub fn events(&self) -> Events<'_> {
+        Events::new(self)
+    }
+
+    /// The events that were not there at a look before, in the order of time among themselves: of a file that a process
+    /// writes, or of its memory, opened again. Losses are among them where the process has told them.
+    ///
+    /// ```no_run
+    /// let mut progress = corelocal_trace::Progress::default();
+    /// loop {
+    ///     let recording = corelocal_trace::Recording::open("/var/tmp/server.trace")?;
+    ///     let mut events = recording.events_after(progress);
+    ///     events.by_ref().for_each(|event| println!("{}", event.name));
+    ///     progress = events.progress();
+    ///     std::thread::sleep(std::time::Duration::from_secs(1));
+    /// }
+    /// # #[expect(unreachable_code)]
+    /// # Ok::<(), corelocal_trace::OpenError>(())
+    /// ```
+    pub fn events_after(&self, progress: Progress) -> Events<'_> {
+        Events::after(self, progress)
+    }
+}
+
 impl<'r> Events<'r> {
-    pub(crate) fn new(recording: &'r Recording) -> Events<'r> {
+    fn new(recording: &'r Recording) -> Events<'r> {
         let mut events = Events::after(recording, Progress::default());
         events.untold = recording.lost();
         events.before = recording.overwritten().and_then(|overwritten| {
@@ -137,7 +165,7 @@ impl<'r> Events<'r> {
         events
     }
 
-    pub(crate) fn after(recording: &'r Recording, progress: Progress) -> Events<'r> {
+    fn after(recording: &'r Recording, progress: Progress) -> Events<'r> {
         let buffers = recording.buffers();
         let Progress { mut read, identities } = progress;
         let there: HashSet<_> = buffers.iter().map(key).collect();

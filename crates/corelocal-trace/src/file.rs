@@ -14,7 +14,6 @@ use corelocal::trace::format::{
 use serde::Serialize;
 
 use crate::clock::Clock;
-use crate::events::{Events, Progress};
 use crate::names::{exactly, unique};
 use crate::{OpenError, ParseError, Problem};
 
@@ -156,32 +155,6 @@ impl Recording {
         let readings = recording.find_buffers()?;
         recording.clock = Clock::new(readings);
         Ok(recording)
-    }
-
-    /// The events, in the order of time; of the same time, in that of buffers.
-    ///
-    /// Logarithmic in the number of buffers for each event. Takes memory for the buffers that were in use at the same time.
-    pub fn events(&self) -> Events<'_> {
-        Events::new(self)
-    }
-
-    /// The events that were not there at a look before, in the order of time among themselves: of a file that a process
-    /// writes, or of its memory, opened again. Losses are among them where the process has told them.
-    ///
-    /// ```no_run
-    /// let mut progress = corelocal_trace::Progress::default();
-    /// loop {
-    ///     let recording = corelocal_trace::Recording::open("/var/tmp/server.trace")?;
-    ///     let mut events = recording.events_after(progress);
-    ///     events.by_ref().for_each(|event| println!("{}", event.name));
-    ///     progress = events.progress();
-    ///     std::thread::sleep(std::time::Duration::from_secs(1));
-    /// }
-    /// # #[expect(unreachable_code)]
-    /// # Ok::<(), corelocal_trace::OpenError>(())
-    /// ```
-    pub fn events_after(&self, progress: Progress) -> Events<'_> {
-        Events::after(self, progress)
     }
 
     /// The sites that are described.

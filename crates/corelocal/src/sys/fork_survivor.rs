@@ -20,8 +20,8 @@
 
 use core::ffi::c_int;
 
+use super::arch;
 use super::syscall::syscall;
-use super::{arch, robust_list as lists};
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 
 /// Generations that are remembered.
@@ -174,6 +174,11 @@ pub(super) fn may_be_number_of_first(number: u32, now: u32) -> bool {
     }
 }
 
+/// Whether some thread of this process, or of an ancestor, may have a list of our own (`robust_list.rs`). Never cleared. Until
+/// then all lists that the kernel knows of are libc's, at the same distance from each thread's thread pointer.
+pub(super) static HAS_OWN_LIST: core::sync::atomic::AtomicBool =
+    core::sync::atomic::AtomicBool::new(false);
+
 /// The thread that this process began with, if that is certain.
 fn first_thread() -> Option<u64> {
     let process = process_id()?;
@@ -182,7 +187,8 @@ fn first_thread() -> Option<u64> {
     }
     let (mine, of_first) = (robust_list(0)?, robust_list(process)?);
     // After the look at the lists: one of our own lies elsewhere.
-    if !lists::all_lists_are_libcs() {
+    // Acquire: partner is the SeqCst in `register_own` of `robust_list.rs`.
+    if HAS_OWN_LIST.load(Ordering::Acquire) {
         return None;
     }
     let distance = mine.wrapping_sub(arch::thread_pointer() as usize);

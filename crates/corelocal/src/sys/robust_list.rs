@@ -217,17 +217,6 @@ fn make_libc_register() {
     }
 }
 
-/// Whether some thread of this process, or of an ancestor, may have a list of our own. Never cleared.
-#[cfg(not(loom))]
-static HAS_OWN_LIST: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
-
-/// Whether all lists that the kernel knows of are libc's, at the same distance from each thread's thread pointer.
-#[cfg(not(loom))]
-pub(super) fn all_lists_are_libcs() -> bool {
-    // Acquire: partner is the Release in `register_own`.
-    !HAS_OWN_LIST.load(Ordering::Acquire)
-}
-
 /// `set_robust_list(head, sizeof head)`, see set_robust_list(2).
 ///
 /// A list of our own: for a thread that libc did not start, or a child that libc did not fork.
@@ -235,8 +224,8 @@ pub(super) fn all_lists_are_libcs() -> bool {
 #[cfg(not(loom))]
 fn register_own(block: &'static Block) -> Result<*mut Head, Errno> {
     // SeqCst, with the fence: the kernel has the list only after another thread can see this. Partner: the Acquire in
-    // `all_lists_are_libcs`, after a look at the list.
-    HAS_OWN_LIST.store(true, Ordering::SeqCst);
+    // `first_thread` of `fork_survivor.rs`, after a look at the list.
+    super::fork_survivor::HAS_OWN_LIST.store(true, Ordering::SeqCst);
     core::sync::atomic::fence(Ordering::SeqCst);
     let head = block.own_head.get();
     // SAFETY: the thread's own memory, to which references are made in `find` only, after this. The kernel

@@ -1,52 +1,14 @@
 //! What a writer knows of a clock at one moment, whatever the encoding; and what readers get of it.
 //!
-//! Invariant: the numbers of [`Status`] (but the last), [`Scale`], [`Leap`] and [`Smearing`] are those of a
-//! [`vmclock`] page.
+//! Invariant: the numbers of [`Scale`], [`Leap`] and [`Smearing`] are those of a `vmclock` page.
 
-use core::fmt;
 use core::time::Duration;
 
+use super::status::Status;
 use super::units::Period;
-use super::{pvclock, vmclock};
 
-/// Whether a clock is to be trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Status {
-    /// Unknown.
-    #[default]
-    Unknown = 0,
-    /// Not yet.
-    Initializing = 1,
-    /// Yes: it is kept right.
-    Synchronized = 2,
-    /// Yes, within bounds that grow: it is not corrected at present.
-    FreeRunning = 3,
-    /// No: it is broken.
-    Unreliable = 4,
-    /// Not synchronised: it was disrupted, and has not been set since.
-    Disrupted = 5,
-}
-
-impl Status {
-    /// Whether times and bounds mean anything.
-    pub const fn is_trusted(self) -> bool {
-        matches!(self, Status::Synchronized | Status::FreeRunning)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Status::Unknown => "unknown",
-            Status::Initializing => "initializing",
-            Status::Synchronized => "synchronized",
-            Status::FreeRunning => "free-running",
-            Status::Unreliable => "unreliable",
-            Status::Disrupted => "disrupted",
-        })
-    }
-}
+/// Instead of a kind of counter: there is none.
+pub(super) const NO_COUNTER: u8 = 0xff;
 
 /// What a time counts from, and whether leap seconds count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -121,7 +83,7 @@ pub enum Smearing {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Which counter: [`vmclock::COUNTER_TSC`] and so on.
+    /// Which counter: [`COUNTER_TSC`](super::vmclock::COUNTER_TSC) and so on.
     pub counter_kind: u8,
     /// The counter at the point.
     pub counter: u64,
@@ -165,7 +127,7 @@ impl Default for State {
     /// No counter, of unknown status. `is_stable` is set: a counter that is published to all cpus is.
     fn default() -> State {
         State {
-            counter_kind: vmclock::COUNTER_NONE,
+            counter_kind: NO_COUNTER,
             counter: 0,
             time: Duration::ZERO,
             scale: Scale::Utc,
@@ -183,20 +145,6 @@ impl Default for State {
             published: Duration::ZERO,
             valid_for: Duration::ZERO,
             is_stable: true,
-        }
-    }
-}
-
-impl From<&State> for pvclock::Content {
-    /// Nanoseconds beyond 2^64, which a page cannot tell, are cut off there.
-    fn from(state: &State) -> pvclock::Content {
-        let (multiplier, shift) = state.period.for_pvclock();
-        pvclock::Content {
-            counter: state.counter,
-            nanoseconds: u64::try_from(state.time.as_nanos()).unwrap_or(u64::MAX),
-            multiplier,
-            shift,
-            flags: if state.is_stable { pvclock::STABLE } else { 0 },
         }
     }
 }

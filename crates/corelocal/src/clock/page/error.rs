@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use super::Status;
+use super::status::Status;
 use crate::sys::Errno;
 use crate::sys::trust::Refused;
 

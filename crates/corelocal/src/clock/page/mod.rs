@@ -128,6 +128,7 @@ mod reader;
 mod sequence;
 #[cfg(all(test, loom))]
 mod sequence_loom;
+mod status;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod units;
@@ -140,10 +141,11 @@ pub mod clockbound;
 pub mod pvclock;
 pub mod vmclock;
 
-pub use clock_state::{Bounds, Leap, Scale, Smearing, State, Status};
+pub use clock_state::{Bounds, Leap, Scale, Smearing, State};
 pub use error::{Doubt, PublishError, Refusal};
 #[cfg(not(loom))]
 pub use reader::Subscriber;
+pub use status::Status;
 pub use units::Period;
 #[cfg(not(loom))]
 pub use writer::Publisher;

@@ -25,6 +25,7 @@
 //! 3. The arithmetic is the guest kernel's, to the bit, so that both clocks agree: the shift comes
 //!    first, and what it shifts out is lost.
 
+use super::clock_state::State;
 use super::layout::{self, Head, Layout};
 use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
@@ -83,6 +84,20 @@ pub struct Content {
     pub shift: i8,
     /// [`STABLE`], [`GUEST_STOPPED`]. What else is set is kept.
     pub flags: u8,
+}
+
+impl From<&State> for Content {
+    /// Nanoseconds beyond 2^64, which a page cannot tell, are cut off there.
+    fn from(state: &State) -> Content {
+        let (multiplier, shift) = state.period.for_pvclock();
+        Content {
+            counter: state.counter,
+            nanoseconds: u64::try_from(state.time.as_nanos()).unwrap_or(u64::MAX),
+            multiplier,
+            shift,
+            flags: if state.is_stable { STABLE } else { 0 },
+        }
+    }
 }
 
 /// The time by a page.

@@ -65,7 +65,7 @@ pub const COUNTER_ARM: u8 = 0;
 /// The value of [`Content::counter_kind`] for the x86 time-stamp counter.
 pub const COUNTER_TSC: u8 = 1;
 /// The value of [`Content::counter_kind`] for a page that tells of disruptions only.
-pub const COUNTER_NONE: u8 = 0xff;
+pub const COUNTER_NONE: u8 = super::clock_state::NO_COUNTER;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"VCLK");
 const VERSION: u16 = 1;

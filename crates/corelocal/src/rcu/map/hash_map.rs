@@ -25,8 +25,8 @@ use core::ptr;
 use std::boxed::Box;
 use std::hash::RandomState;
 
+use super::entries;
 use super::table::{Entry, Table};
-use super::whole;
 use crate::percpu::Gauge;
 use crate::primitive::global::{AtomicPtr, AtomicU64, Ordering};
 use crate::rcu::domain::Domain;
@@ -261,6 +261,6 @@ impl<K, V, S> Drop for RcuHashMap<K, V, S> {
             // SAFETY: initialised (4), and used no more.
             unsafe { self.hasher.get_mut().assume_init_drop() };
         }
-        whole::free(first);
+        entries::free(first);
     }
 }

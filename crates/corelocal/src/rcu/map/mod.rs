@@ -5,11 +5,14 @@
 //!   change.rs     what changes one key
 //!   resize.rs     when buckets move
 //!   whole.rs      what is about all keys: iterators, clear, retain, conversions
+//!   entries.rs    all entries, each once, and how they end
 //!   table.rs      buckets, and how they move
 //! ```
 
 #[cfg(not(loom))]
 mod change;
+#[cfg(not(loom))]
+mod entries;
 #[cfg(not(loom))]
 mod hash_map;
 #[cfg(not(loom))]

@@ -13,7 +13,7 @@ use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use super::lock::{Lock, Taken};
+use super::word::{Lock, Taken};
 use super::{Mutex, Private, Scope};
 use crate::sync::guard_traits::guard_traits;
 use crate::sys::orphaned::sealed;

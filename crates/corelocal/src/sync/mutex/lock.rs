@@ -1,19 +1,6 @@
 //! The mutex algorithm, without the protected value: two words, of which an uncontended lock uses only the first.
 //!
-//! ```text
-//!   word    31 STARVED   30 FAIR   29 WAKING   28 WAITERS   27..0 owner's tag, 0 if free
-//!   queue   31 FENCED   30..16 guests   15..1 waiters   0 TOKEN     what threads sleep on
-//! ```
-//!
-//! | bits of the word | meaning |
-//! |---|---|
-//! | 0 | The lock is free and no thread waits. |
-//! | tag | The owner holds the lock, and no thread waits. |
-//! | tag, WAITERS | The owner holds the lock, and threads sleep or are about to sleep. |
-//! | WAITERS, WAKING | The lock is free, and a waiter is on its way to take it. |
-//! | tag, WAITERS, WAKING | The lock was taken while a waiter was on its way; the unlock wakes no other. |
-//! | STARVED | A waiter has waited for [`PATIENCE`](crate::sync::fairness): threads that have not slept leave a free lock alone. |
-//! | FAIR | The owner asked for a hand-off: the same as STARVED, for one unlock. |
+//! `word.rs` has the two words and their bits.
 //!
 //! The first word changes with every owner, the second one only when a thread begins to wait, leaves, or is woken. So
 //! a thread that wants to sleep is not disturbed by others that pass the lock around. A waiter counts itself in the
@@ -98,8 +85,12 @@
 use core::time::Duration;
 
 use super::owner;
-use super::uncontended_unlock;
 use super::waiter::Waiter;
+use super::word::{
+    FENCED, FLAGS, GUEST, Lock, MASK, MOST_GUESTS, NotTaken, TOKEN, Taken, WAITERS, WAKING, guests,
+    is_deserted, is_free,
+};
+
 use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use crate::sync::futex::Futex;
 use crate::sync::mutex::abort_on_unwind::AbortOnUnwind;
@@ -108,92 +99,7 @@ use crate::sync::profile::{self, Wait};
 use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline};
 
-// The word.
-pub(super) const STARVED: u32 = 1 << 31;
-pub(super) const FAIR: u32 = 1 << 30;
-pub(super) const WAKING: u32 = 1 << 29;
-pub(super) const WAITERS: u32 = 1 << 28;
-pub(super) const FLAGS: u32 = STARVED | FAIR | WAKING | WAITERS;
-const _: () = assert!(FLAGS & owner::MASK == 0);
-
-// The queue.
-pub(super) const TOKEN: u32 = 1;
-pub(super) const WAITER: u32 = 1 << 1;
-const GUEST: u32 = 1 << 16;
-pub(super) const FENCED: u32 = 1 << 31;
-pub(super) const MOST_WAITERS: u32 = (1 << 15) - 1;
-const MOST_GUESTS: u32 = (1 << 15) - 1;
-
-pub(super) fn is_free(word: u32) -> bool {
-    word & owner::MASK == 0
-}
-
-/// Whether the lock, if free, is reserved for threads that have slept.
-pub(super) fn is_reserved(word: u32) -> bool {
-    word & (STARVED | FAIR) != 0
-}
-
-/// Whether the unlock of a lock with this word must give a token.
-fn wants_token(word: u32) -> bool {
-    word & (WAITERS | WAKING) == WAITERS
-}
-
-pub(super) fn is_deserted(queue: u32) -> bool {
-    queue & !(TOKEN | FENCED) == 0
-}
-
-pub(super) fn waiters(queue: u32) -> u32 {
-    queue >> 1 & MOST_WAITERS
-}
-
-fn guests(queue: u32) -> u32 {
-    queue >> 16 & MOST_GUESTS
-}
-
-/// Proof that the lock was taken.
-#[derive(Clone, Copy)]
-pub(in crate::sync) struct Taken {
-    /// The owner's tag.
-    pub(super) tag: u32,
-}
-
-/// Why the lock was not taken.
-#[derive(Clone, Copy)]
-pub(super) enum NotTaken {
-    /// Another thread owns it, and the deadline has passed.
-    TooLate,
-    /// Its owner, with this tag, did not survive a fork.
-    HolderGone(u32),
-}
-
-/// The lock. All bytes 0 is a free one.
-#[repr(C)]
-pub(in crate::sync) struct Lock<S: Scope> {
-    pub(super) word: Futex<S>,
-    pub(super) queue: Futex<S>,
-    /// Whether patience ends in this model.
-    #[cfg(loom)]
-    pub(super) is_timed: bool,
-    /// Whether critical sections are available in this model.
-    #[cfg(loom)]
-    pub(super) has_sections: bool,
-    /// Whether the kernel refuses fences in this model.
-    #[cfg(loom)]
-    pub(super) refuses_fences: bool,
-}
-
 impl<S: Scope> Lock<S> {
-    #[cfg(not(loom))]
-    pub(in crate::sync) const fn new() -> Self {
-        Lock { word: Futex::new(0), queue: Futex::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::sync) fn new() -> Self {
-        let (word, queue) = (Futex::new(0), Futex::new(0));
-        Lock { word, queue, is_timed: false, has_sections: false, refuses_fences: false }
-    }
-
     /// Locks, and sleeps until that is possible.
     #[inline]
     pub(in crate::sync) fn lock(&self) -> Taken {
@@ -343,7 +249,7 @@ impl<S: Scope> Lock<S> {
     /// did.
     fn adopt(&self, gone: u32, tag: u32) -> bool {
         let mut word = self.word.load(Relaxed);
-        while word & owner::MASK == gone {
+        while word & MASK == gone {
             // Acquire: of the fork, which copied all that the owner had done, and after which the child's threads
             // were started. Or of `abandon`.
             match self.word.compare_exchange(word, word & FLAGS | tag, Acquire, Relaxed) {
@@ -358,7 +264,7 @@ impl<S: Scope> Lock<S> {
     /// did.
     #[cfg(all(feature = "lock_api", not(loom)))]
     pub(in crate::sync) fn forget_holder(&self) -> bool {
-        let gone = self.word.load(Relaxed) & owner::MASK;
+        let gone = self.word.load(Relaxed) & MASK;
         let is_adopted = owner::is_gone::<S>(gone) && self.adopt(gone, owner::mine::<S>());
         if is_adopted {
             self.unlock_slowly(0);
@@ -378,75 +284,6 @@ impl<S: Scope> Lock<S> {
     /// Whether the lock is owned, also by a thread that is gone.
     pub(in crate::sync) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
-    }
-
-    /// Unlocks.
-    ///
-    /// # Safety
-    /// - The caller owns the lock.
-    #[inline]
-    pub(in crate::sync) unsafe fn unlock(&self) {
-        // SAFETY: the caller owns the lock.
-        if !unsafe { uncontended_unlock::let_go(self) } {
-            self.unlock_by_exchange();
-        }
-    }
-
-    #[inline]
-    fn unlock_by_exchange(&self) {
-        let word = self.word.load(Relaxed);
-        if owner::is_another_process::<S>(word) {
-            return;
-        }
-        // Release: partner is the Acquire of the next owner (invariant 1).
-        if word & FLAGS != 0 || self.word.compare_exchange(word, 0, Release, Relaxed).is_err() {
-            self.unlock_flagged();
-        }
-    }
-
-    /// Unlocks, for a caller that knows the owner's tag. Does nothing if that is another process's.
-    ///
-    /// # Safety
-    /// - The caller owns the lock under this tag, or is a forked copy of the process that does.
-    #[inline(always)]
-    pub(super) unsafe fn unlock_as(&self, tag: u32) {
-        if owner::is_another_process::<S>(tag) {
-            return;
-        }
-        // Release: as in `unlock_by_exchange`.
-        // SAFETY: the caller owns the lock under this tag, so no other thread changes its owner.
-        if !unsafe { uncontended_unlock::let_go(self) }
-            && self.word.compare_exchange(tag, 0, Release, Relaxed).is_err()
-        {
-            self.unlock_flagged();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn unlock_flagged(&self) {
-        let word = self.word.load(Relaxed);
-        if owner::is_another_process::<S>(word) {
-            return;
-        }
-        order::let_go(self);
-        // Release: as in `unlock_by_exchange`.
-        if wants_token(word)
-            || self.word.compare_exchange(word, word & FLAGS, Release, Relaxed).is_err()
-        {
-            self.unlock_slowly(0);
-        }
-    }
-
-    /// Unlocks, and leaves the lock to a waiter if there is one: threads that have not slept cannot take it.
-    ///
-    /// # Safety
-    /// - The caller holds the lock.
-    pub(in crate::sync) unsafe fn unlock_fairly(&self) {
-        if !owner::is_another_process::<S>(self.word.load(Relaxed)) {
-            order::let_go(self);
-            self.unlock_slowly(FAIR);
-        }
     }
 
     /// Unlocks as if the thread with this tag, which no longer exists, still held the lock.
@@ -475,7 +312,7 @@ impl<S: Scope> Lock<S> {
     #[cold]
     pub(super) fn mark_orphaned(&self, gone: u32) {
         // Relaxed: a thread that adopts the lock acquires the fork.
-        self.change_word(Relaxed, |word| match word & owner::MASK == gone {
+        self.change_word(Relaxed, |word| match word & MASK == gone {
             true => gone | WAITERS,
             false => word,
         });
@@ -578,59 +415,6 @@ impl<S: Scope> Lock<S> {
         let taken = Waiter::new(self, deadline, is_guest).wait(&mut wait);
         wait.end(taken.is_ok());
         taken
-    }
-
-    /// `left` is added to the flags in the word: 0, or [`FAIR`] if a thread waits.
-    #[cold]
-    #[inline(never)]
-    fn unlock_slowly(&self, left: u32) {
-        let mut wakes = 0;
-        let mut word = self.word.load(Relaxed);
-        if owner::is_gone::<S>(word & owner::MASK) {
-            // This thread does not hold the guard's lock: see the module documentation.
-            return;
-        }
-        loop {
-            if wakes == 0 && wants_token(word) {
-                // Acquire: partner is the AcqRel in `Waiter::sleep`; a thread that set WAITERS is counted.
-                word = self.word.fetch_or(WAKING, Acquire) | WAKING;
-                if is_deserted(self.queue.load(Relaxed)) {
-                    word = self.tidy();
-                    continue;
-                }
-                self.give_token();
-                profile::let_go(profile::Kind::Mutex, self);
-                wakes = 1;
-            }
-            // No waiter is on its way that could take the lock.
-            let is_for_nobody = left == FAIR && wakes == 0 && word & WAKING == 0;
-            let left = if is_for_nobody { 0 } else { left };
-            // Release: as in `unlock`.
-            match self.word.compare_exchange(word, word & FLAGS | left, Release, Relaxed) {
-                Ok(_) => break,
-                Err(now) => word = now,
-            }
-        }
-        if wakes > 0 {
-            // The thread that took the token may sleep again already, and a guest may be queued behind it.
-            let more = u32::from(word & WAKING == 0);
-            Futex::wake(&self.queue, wakes + more);
-        }
-    }
-
-    /// Puts the token into the queue. Called with the lock held.
-    fn give_token(&self) {
-        let mut queue = self.queue.load(Relaxed);
-        loop {
-            // Guests stay counted as long as they may be asleep.
-            let is_for_guest = waiters(queue) == 0 && guests(queue) > 0;
-            let guest = if is_for_guest { GUEST } else { 0 };
-            // Release: partner is the Acquire in `Waiter::take_token`: WAKING is set before.
-            match self.queue.compare_exchange(queue, (queue - guest) | TOKEN, Release, Relaxed) {
-                Ok(_) => return,
-                Err(now) => queue = now,
-            }
-        }
     }
 
     /// Clears the flags of a lock that seems to have no waiters. Called with the lock held. Returns the new word.

@@ -4,6 +4,8 @@
 use super::*;
 use crate::primitive::cell::UnsafeCell;
 use crate::sync::Private;
+use crate::sync::mutex::uncontended_unlock;
+use crate::sync::mutex::word::*;
 use loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;

@@ -12,7 +12,9 @@ mod guard;
 mod lock;
 mod owner;
 mod uncontended_unlock;
+mod unlock;
 mod waiter;
+mod word;
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -26,7 +28,7 @@ use crate::sys::orphaned::Orphaned;
 #[cfg(any(test, feature = "std"))]
 pub use arc::ArcMutexGuard;
 pub use guard::{MappedMutexGuard, MutexGuard};
-pub(super) use lock::{Lock, Taken};
+pub(super) use word::{Lock, Taken};
 
 /// A mutual exclusion lock that protects a value.
 ///

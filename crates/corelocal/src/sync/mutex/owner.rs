@@ -2,7 +2,7 @@
 //! is always set.
 //!
 //! Invariants:
-//! 1. An owner's name is odd, so never 0, and below 2^[`BITS`]. It is the same at every call of a thread in one
+//! 1. An owner's name is odd, so never 0, and below 2^[`OWNER_BITS`]. It is the same at every call of a thread in one
 //!    process.
 //! 2. Computing the name takes about thirty instructions, so a thread caches it in a word of its own. A forked child
 //!    has a copy of that word, and the fork generation in it shows that it must be computed anew. In a process that
@@ -12,6 +12,7 @@
 //!    knows nothing about the threads of other processes, which a fork does not affect: such an owner is never gone.
 
 use super::uncontended_unlock;
+use super::word::{MASK, OWNER_BITS};
 use crate::primitive::global::Ordering;
 use crate::sync::profile::order;
 use crate::sync::scope::Scope;
@@ -19,11 +20,9 @@ use crate::sys::arch::{self, own_words};
 use crate::sys::owner_tag::{self, Holder};
 use crate::sys::{forks, futex};
 
-pub(super) const BITS: u32 = 28;
-pub(super) const MASK: u32 = (1 << BITS) - 1;
-const TAG_BITS: u32 = BITS - 1;
+const TAG_BITS: u32 = OWNER_BITS - 1;
 const HELD: u32 = 1;
-const _: () = assert!(forks::PROCESS_BITS < BITS);
+const _: () = assert!(forks::PROCESS_BITS < OWNER_BITS);
 
 /// The name of the calling thread.
 #[inline(always)]
@@ -99,9 +98,9 @@ mod tests {
     #[test]
     fn who_is_named() {
         let me = mine::<Private>();
-        assert!(me == mine::<Private>() && me & HELD != 0 && me >> BITS == 0);
+        assert!(me == mine::<Private>() && me & HELD != 0 && me >> OWNER_BITS == 0);
         let process = mine::<Shared>();
-        assert!(process & HELD != 0 && process >> BITS == 0);
+        assert!(process & HELD != 0 && process >> OWNER_BITS == 0);
         assert_eq!(std::thread::spawn(mine::<Shared>).join().unwrap(), process);
         assert!(!is_another_process::<Shared>(process) && is_another_process::<Shared>(HELD));
         let other = std::thread::spawn(mine::<Private>).join().unwrap();

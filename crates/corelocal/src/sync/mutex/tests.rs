@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::lock::{STARVED, WAITER, WAITERS};
+use super::word::{STARVED, WAITER, WAITERS};
 use super::*;
 use crate::sync::Shared;
 

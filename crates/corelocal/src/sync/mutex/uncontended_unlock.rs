@@ -24,7 +24,7 @@
 //!    run that the kernel does not know about. If it is interrupted between check and store for half a second or
 //!    more, a waiter of the parent that it overtook may sleep until the next unlock that finds flags.
 
-use super::lock::Lock;
+use super::word::Lock;
 use crate::sync::scope::Scope;
 
 #[cfg(loom)]

@@ -24,14 +24,15 @@
 //! that continues in a child forked by a signal handler starts over.) Such a waiter then sleeps until it is woken.
 //! All others check once a second for as long as they wait (`bounded_wait.rs`).
 
+#[cfg(not(loom))]
 use core::time::Duration;
 
-use super::lock::{
-    FAIR, FENCED, FLAGS, Lock, MOST_WAITERS, NotTaken, STARVED, TOKEN, Taken, WAITER, WAITERS,
-    WAKING, is_deserted, is_free, is_reserved, waiters,
-};
 use super::owner;
 use super::uncontended_unlock;
+use super::word::{
+    FAIR, FENCED, FLAGS, Lock, MASK, MOST_WAITERS, NotTaken, STARVED, TOKEN, Taken, WAITER,
+    WAITERS, WAKING, is_deserted, is_free, is_reserved, waiters,
+};
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(not(loom))]
 use crate::sync::bounded_wait;
@@ -103,8 +104,8 @@ impl<'a, S: Scope> Waiter<'a, S> {
                 self.leave();
                 return Ok(taken);
             }
-            if owner::is_gone::<S>(word & owner::MASK) {
-                return Err(self.leave_to_gone(word & owner::MASK));
+            if owner::is_gone::<S>(word & MASK) {
+                return Err(self.leave_to_gone(word & MASK));
             }
             if is_free(word) || spin.again() {
                 continue;
@@ -358,7 +359,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
                 continue;
             }
             // A thread owns the lock, and its unlock wakes a remaining waiter (invariant 4).
-            let left = self.flags_after(word) | word & owner::MASK;
+            let left = self.flags_after(word) | word & MASK;
             if self.lock.word.compare_exchange(word, left, AcqRel, Relaxed).is_err() {
                 continue;
             }

@@ -285,7 +285,8 @@ fn interrupts_of_python_are_its_own() {
     if Command::new("python3").arg("--version").output().is_err() {
         return skip("interrupts_of_python_are_its_own", "python3 is not installed");
     }
-    let script = "import sys, time\nprint('held', file=sys.stderr)\ntry: time.sleep(60)\n\
+    // It says so where it catches them.
+    let script = "import sys, time\ntry:\n print('held', file=sys.stderr)\n time.sleep(60)\n\
                   except KeyboardInterrupt: sys.exit(7)\n";
     let call = Call::new(&["heap", "--json", "--", "python3", "-c", script]);
     let library = library.to_str().expect("text");

@@ -65,9 +65,10 @@ fn a_stall_is_reported_once_for_each_doubling() {
     watch(&SESSIONS);
     assert!(SESSIONS.location().file().ends_with("rcu_stalls.rs"));
     let (end, reader) = reader(&SESSIONS);
-    assert_eq!(SESSIONS.synchronize_timeout(LIMIT / 2), Err(Error::TimedOut));
-    assert_eq!(SESSIONS.stalls(), 0);
     let begin = Instant::now();
+    assert_eq!(SESSIONS.synchronize_timeout(LIMIT / 2), Err(Error::TimedOut));
+    // None before the limit, unless this thread was kept from its cpu for as long.
+    assert!(SESSIONS.stalls() == 0 || begin.elapsed() >= LIMIT);
     while SESSIONS.stalls() < 3 {
         let _ = SESSIONS.synchronize_timeout(LIMIT);
         assert!(begin.elapsed() < LONG);

@@ -1,5 +1,5 @@
 //! Fairness of mutexes, semaphores and events: a waiter lets others overtake it for [`PATIENCE`]. Then it marks the word as
-//! STARVED, and newcomers let waiters go first. How they do that depends on what the word has room for:
+//! STARVED, and newcomers let waiters go first, until such a waiter has what it waits for. How they do that depends on what the word has room for:
 //!
 //! | | STARVED is in | newcomers |
 //! |---|---|---|

@@ -8,12 +8,12 @@
 //! | bits | meaning |
 //! |---|---|
 //! | AWAITED | Threads may be sleeping. The thread that gives a permit clears it and wakes them; a thread that has slept sets it again, since others may still sleep. |
-//! | STARVED | A sleeper has waited for long. Permits are for threads that have slept, and the next one to take a permit clears the bit. |
+//! | STARVED | A sleeper has waited for long. Permits are for threads that have slept, until one that has waited for long takes one. |
 //!
 //! STARVED is needed because a thread that gives a permit and takes it again at once is faster than the thread it
 //! woke. While it is set, a newcomer sleeps first, for 10 ms at most: the starving thread may have been killed, or
-//! may not have survived a fork. A starving thread sets it again every 10 ms; a thread that gives up leaves it alone unless
-//! it starved itself.
+//! may not have survived a fork. So a newcomer that slept so long in vain clears it, too. A starving thread sets it again
+//! every 10 ms; a thread that gives up leaves it alone unless it starved itself.
 //!
 //! ```text
 //!   giver                                    taker
@@ -79,7 +79,7 @@ impl<S: Scope> Permits<S> {
     /// Takes a permit if there is one, even if other threads wait for it.
     #[inline]
     pub(super) fn try_take(&self) -> bool {
-        self.take(0)
+        self.take(0, 0)
     }
 
     /// Takes a permit if there is one that is not reserved for threads that have slept.
@@ -105,15 +105,16 @@ impl<S: Scope> Permits<S> {
         self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, unreserved).is_ok()
     }
 
-    /// Takes a permit if there is one. Sets AWAITED if `mark` is that, as a thread that has slept must.
+    /// Takes a permit if there is one. Sets AWAITED if `mark` is that, as a thread that has slept must. Clears `ends`: 0, or
+    /// STARVED for a thread that has waited for long.
     #[inline]
-    pub(super) fn take(&self, mark: u32) -> bool {
+    pub(super) fn take(&self, mark: u32, ends: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while number(word) > 0 {
             // Acquire: partner is the Release in `give`.
             match self.word.compare_exchange_weak(
                 word,
-                if mark == 0 { word - 1 } else { ((word - 1) | mark) & !STARVED },
+                ((word - 1) | mark) & !ends,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
@@ -140,7 +141,7 @@ impl<S: Scope> Permits<S> {
     fn take_cold(&self, deadline: Option<Deadline>, kind: profile::Kind) -> bool {
         let mut wait = Wait::begin(kind, self);
         wait.sleeps();
-        self.let_others_go_first(deadline);
+        let is_in_vain = self.let_others_go_first(deadline);
         let (patience, mut is_starved) = (Patience::begin(), false);
         loop {
             wait.sleeps();
@@ -154,20 +155,22 @@ impl<S: Scope> Permits<S> {
             if is_over {
                 return wait.end(self.leave_or_take(is_starved));
             }
-            if self.take(AWAITED) {
+            if self.take(AWAITED, if is_starved || is_in_vain { STARVED } else { 0 }) {
                 return wait.end(true);
             }
             is_starved = is_starved || patience.has_ended();
         }
     }
 
-    /// Sleeps for a moment if permits are reserved. Afterwards the thread counts as one that has slept.
-    fn let_others_go_first(&self, deadline: Option<Deadline>) {
+    /// Sleeps for a moment if permits are reserved. Afterwards the thread counts as one that has slept. Returns `true` if
+    /// nothing happened meanwhile.
+    fn let_others_go_first(&self, deadline: Option<Deadline>) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        if number(word) > 0 && word & STARVED != 0 {
-            let end = fairness::end_of_step_back(deadline);
-            self.word.wait_briefly(word, Some(end));
+        if number(word) == 0 || word & STARVED == 0 {
+            return false;
         }
+        let end = fairness::end_of_step_back(deadline);
+        self.word.wait_briefly(word, Some(end)) == Wake::TimedOut
     }
 
     /// Sleeps while there is no permit, until woken or until the deadline. A thread that has slept must then restore
@@ -218,10 +221,11 @@ impl<S: Scope> Permits<S> {
 
     /// Ends a wait whose deadline has passed. Takes a permit if there is one after all.
     fn leave_or_take(&self, is_starved: bool) -> bool {
-        if self.take(AWAITED) {
+        let ends = if is_starved { STARVED } else { 0 };
+        if self.take(AWAITED, ends) {
             return true;
         }
-        self.leave_with(if is_starved { STARVED } else { 0 });
+        self.leave_with(ends);
         false
     }
 

@@ -50,7 +50,7 @@ macro_rules! waitable_permits {
             }
 
             fn take(&self, _: u32, has_slept: bool) -> bool {
-                self.permits.take(if has_slept { AWAITED } else { 0 })
+                self.permits.take(if has_slept { AWAITED } else { 0 }, 0)
             }
 
             fn is_there(&self, _: u32) -> bool {

@@ -83,7 +83,7 @@ impl Plan {
         end: None,
     };
 
-    /// The next of so many tables that are to be measured until `end`.
+    /// Returns the plan of the next of so many tables that are to be measured until `end`.
     pub fn until(end: Instant, tables: usize) -> Self {
         let each = end.saturating_duration_since(Instant::now()) / tables.max(1) as u32;
         let base = if Self::is_short(each) { Self::QUICK } else { Self::FULL };
@@ -91,17 +91,17 @@ impl Plan {
         Self { table: each * 2 / 3, end: Some(end), ..base }
     }
 
-    /// Whether a table that gets so much time has the short rounds of `QUICK`.
+    /// Returns `true` if a table that gets so much time has the short rounds of `QUICK`.
     pub fn is_short(each: Duration) -> bool {
         each < Self::FULL.table / 2
     }
 
-    /// Whether the time for all tables is over, or would be after `more`.
+    /// Returns `true` if the time for all tables is over, or would be after `more`.
     pub fn is_over_in(&self, more: Duration) -> bool {
         self.end.is_some_and(|end| Instant::now() + more >= end)
     }
 
-    /// Whether the time for all tables is over.
+    /// Returns `true` if the time for all tables is over.
     pub fn is_over(&self) -> bool {
         self.is_over_in(Duration::ZERO)
     }

@@ -60,7 +60,7 @@ impl Encoding {
     }
 }
 
-/// The greatest error on the command line: `500ns`, `40us`, `5ms`, `1s`.
+/// Parses the greatest error on the command line: `500ns`, `40us`, `5ms`, `1s`.
 ///
 /// # Errors
 /// A sentence.
@@ -80,7 +80,7 @@ fn error(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The time between publications on the command line.
+/// Parses the time between publications on the command line.
 ///
 /// # Errors
 /// A sentence.

@@ -55,7 +55,7 @@ impl Clock {
         }
     }
 
-    /// Why better back-ends were given up, in words.
+    /// Returns why better back-ends were given up, in words.
     pub fn doubts(&self) -> Option<String> {
         let times = |count| if count == 1 { "once".to_owned() } else { format!("{count} times") };
         let doubts =

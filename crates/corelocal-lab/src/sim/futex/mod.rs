@@ -27,6 +27,7 @@
 mod entries;
 mod kernel;
 mod queue;
+mod steps;
 mod words;
 
 use std::borrow::Cow;

@@ -287,3 +287,31 @@ fn wake_cold<S: Scope>(word: *const Futex<S>, waiters: u32) {
 #[cfg(all(test, loom))]
 #[path = "permits_loom.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::scope::Private;
+
+    fn is_reserved(permits: &Permits<Private>) -> bool {
+        permits.word.load(Ordering::Relaxed) & STARVED != 0
+    }
+
+    /// Other threads that have slept take permits meanwhile.
+    #[test]
+    fn a_reservation_stays_until_a_starving_thread_has_a_permit() {
+        let permits = Permits::<Private>::new(3 | STARVED);
+        assert!(permits.take(AWAITED, 0));
+        assert!(is_reserved(&permits) && !permits.take_unreserved());
+        assert!(permits.take(AWAITED, STARVED));
+        assert!(!is_reserved(&permits) && permits.available() == 1);
+    }
+
+    /// A newcomer steps back in vain.
+    #[test]
+    fn a_reservation_for_a_thread_that_is_gone_ends() {
+        let permits = Permits::<Private>::new(2 | STARVED);
+        assert!(permits.take_until(None, profile::Kind::Semaphore));
+        assert!(!is_reserved(&permits) && permits.available() == 1);
+    }
+}

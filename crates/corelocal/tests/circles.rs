@@ -238,38 +238,60 @@ fn resolve(modules: &Modules, path: &[String], depth: usize) -> Option<Name> {
     Some(here)
 }
 
-/// The circles of a crate: the files of each.
-fn circles(src: &Path) -> Vec<BTreeSet<PathBuf>> {
+/// Files in a circle, each with those of the circle that it uses, and the paths by which it does.
+type Circle = BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>;
+
+/// The circles of a crate.
+fn circles(src: &Path) -> Vec<Circle> {
     let modules = modules(src);
-    let arrows: BTreeMap<&Path, BTreeSet<&Path>> = modules
-        .iter()
-        .map(|(name, module)| {
-            let ends = module.uses.iter().filter_map(|path| resolve(&modules, path, 0));
-            let others = ends.filter(|end| !name.starts_with(end));
-            let files = others.filter_map(|end| Some(modules.get(&end)?.file.as_path()));
-            (module.file.as_path(), files.collect())
-        })
-        .collect();
+    let mut arrows: Circle = BTreeMap::new();
+    for (name, module) in &modules {
+        let arrows = arrows.entry(module.file.clone()).or_default();
+        for path in &module.uses {
+            let end = resolve(&modules, path, 0).filter(|end| !name.starts_with(end));
+            if let Some(used) = end.and_then(|end| modules.get(&end)) {
+                arrows.entry(used.file.clone()).or_default().insert(path.join("::"));
+            }
+        }
+    }
     let reach = |from: &Path| {
         let (mut seen, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
         while let Some(file) = left.pop() {
-            for next in arrows.get(file.as_path()).into_iter().flatten() {
-                if seen.insert(next.to_path_buf()) {
-                    left.push(next.to_path_buf());
+            for next in arrows.get(&file).into_iter().flat_map(BTreeMap::keys) {
+                if seen.insert(next.clone()) {
+                    left.push(next.clone());
                 }
             }
         }
         seen
     };
-    let reached: BTreeMap<&Path, BTreeSet<PathBuf>> =
-        arrows.keys().map(|file| (*file, reach(file))).collect();
-    let circle = |file: &Path| -> BTreeSet<PathBuf> {
+    let reached: BTreeMap<PathBuf, BTreeSet<PathBuf>> =
+        arrows.keys().map(|file| (file.clone(), reach(file))).collect();
+    let circle = |file: &PathBuf| -> BTreeSet<PathBuf> {
         let others = reached[file].iter();
-        others.filter(|other| reached[other.as_path()].contains(file)).cloned().collect()
+        others.filter(|other| reached[*other].contains(file)).cloned().collect()
     };
     let circles: BTreeSet<BTreeSet<PathBuf>> =
-        arrows.keys().map(|file| circle(file)).filter(|circle| !circle.is_empty()).collect();
-    circles.into_iter().collect()
+        arrows.keys().map(circle).filter(|circle| !circle.is_empty()).collect();
+    let inside = |circle: BTreeSet<PathBuf>| {
+        let arrows_of = |file: &PathBuf| {
+            let arrows = arrows[file].iter().filter(|(used, _)| circle.contains(*used));
+            arrows.map(|(used, paths)| (used.clone(), paths.clone())).collect()
+        };
+        circle.iter().map(|file| (file.clone(), arrows_of(file))).collect()
+    };
+    circles.into_iter().map(inside).collect()
+}
+
+/// Lines of a report: a file of a circle, and what it uses there.
+fn shown(file: &Path, arrows: &BTreeMap<PathBuf, BTreeSet<String>>, crates: &Path) -> String {
+    let below = |file: &Path| file.strip_prefix(crates).expect("below").display().to_string();
+    let mut lines = format!("  {}\n", below(file));
+    for (used, paths) in arrows {
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        lines += &format!("      uses {}: {}\n", below(used), paths.join(", "));
+    }
+    lines
 }
 
 #[test]
@@ -283,17 +305,18 @@ fn no_files_use_each_other() {
             continue;
         }
         for circle in circles(&src) {
-            let files: Vec<&Path> =
-                circle.iter().map(|file| file.strip_prefix(crates).expect("below")).collect();
-            let folders: BTreeSet<_> = files.iter().map(|file| file.parent()).collect();
-            let room =
-                LARGER.iter().find(|(room, _)| files.iter().all(|file| file.starts_with(room)));
+            let folders: BTreeSet<_> = circle.keys().map(|file| file.parent()).collect();
+            let is_of = |room: &str| circle.keys().all(|file| file.starts_with(crates.join(room)));
+            let size = circle.len();
+            let room = LARGER.iter().find(|(room, _)| is_of(room));
+            let most = room.map_or(2, |(_, most)| *most);
             if let Some((room, _)) = room {
                 let most = larger.get_mut(room).expect("listed");
-                *most = (*most).max(files.len());
-            } else if files.len() > 2 || folders.len() > 1 {
-                report += &format!("a circle of {} files:\n", files.len());
-                files.iter().for_each(|file| report += &format!("  {}\n", file.display()));
+                *most = (*most).max(size);
+            }
+            if size > most || room.is_none() && folders.len() > 1 {
+                report += &format!("a circle of {size} files:\n");
+                circle.iter().for_each(|(file, arrows)| report += &shown(file, arrows, crates));
             }
         }
     }

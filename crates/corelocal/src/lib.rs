@@ -68,11 +68,17 @@ pub use elsewhere::alloc;
 /// What of the malloc models explore.
 #[cfg(loom)]
 mod alloc {
-    mod bits;
-    mod deferred_spans;
-    mod idle;
-    mod large_state;
-    mod orphans;
+    mod central {
+        mod deferred_spans;
+        mod orphans;
+    }
+    mod layout {
+        mod bits;
+        mod sleeper;
+    }
+    mod page_heap {
+        mod large_state;
+    }
 }
 pub mod cid;
 pub mod clock;

@@ -1,15 +1,14 @@
 //! For tests and `corelocal-lab`: a bounded stack outside of a malloc, whose sections can be disturbed, and emulated
 //! NUMA nodes.
 //!
-//! Invariant: those of `front.rs`.
+//! Invariant: those of `core_cache/slots.rs`.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-use super::class::MOST_ITEMS;
-use super::nodes;
-use super::range::{self, Range};
-use super::stack::{STACK, Stack};
+use super::layout::range::{self, Range};
+use super::layout::stack::{MOST_ITEMS, STACK, Stack};
+use super::page_heap::nodes;
 use crate::cid::{self, SlotIndex};
 use crate::percpu::{Block, Kind, Zeroed};
 use crate::rseq::{self, Slots};

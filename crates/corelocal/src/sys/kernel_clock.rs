@@ -72,6 +72,11 @@ pub fn nanoseconds(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
+/// Returns milliseconds of a monotonic clock, behind by a few at most.
+pub(crate) fn coarse_milliseconds() -> u64 {
+    nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

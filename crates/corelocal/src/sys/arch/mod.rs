@@ -30,7 +30,7 @@ pub(crate) mod own_words {
     pub(crate) const NUMBER: usize = 2;
     /// `sys/thread_serial.rs`: two of them.
     pub(crate) const SERIAL: usize = 14;
-    /// `alloc/release.rs`.
+    /// `alloc/hook.rs`.
     #[cfg(not(loom))]
     pub(crate) const HOOK: usize = 16;
     /// `sys/thread.rs`.

@@ -1,0 +1,393 @@
+//! What the process asks for in `CORELOCAL_MALLOC`: read once, and values from then on.
+//!
+//! It is decided before the first object is cached on a core, and holds for the whole process and its forked children.
+//!
+//! ```text
+//!   stats, stats:json, stats-signal:N,
+//!   count                 counts allocations and frees, for statistics
+//!   check                 surrounds all objects with canaries and checks them (`debug/check.rs`)
+//!   guard, guard:N        puts one object in N on pages of its own (`debug/guard.rs`)
+//!   profile, profile:…    samples objects with the stacks that allocated them (`debug/profile/`)
+//!   nodes:…               how many NUMA nodes there are (`page_heap/nodes.rs`)
+//!   resident:SIZE         the target for the heap (`background/target.rs`)
+//!   pressure:no           memory pressure is not watched (`page_heap/pressure.rs`)
+//! ```
+//! Words are separated by commas. Those that nothing knows are reported on standard error (`sys/words.rs`); those of
+//! the preloaded library are known, too.
+//!
+//! # Invariants
+//! 1. `MODES` changes from `UNREAD` to its final value once. All other values are stored before it.
+//! 2. Until then every other value says that nothing was asked for.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::layout::chunk::CHUNK;
+use super::layout::range::Range;
+use crate::sys::words::{Variable, signal};
+use crate::sys::{environment, process_id};
+
+/// The modes of the process, in which objects are treated specially.
+#[derive(Clone, Copy)]
+pub(super) struct Modes(u32);
+
+const READ: u32 = 1;
+/// Counts allocations and frees.
+const COUNT: u32 = 2;
+/// Checks all objects.
+const CHECK: u32 = 4;
+/// Guards some objects.
+const GUARD: u32 = 8;
+/// Samples objects.
+const PROFILE: u32 = 1 << 8;
+
+const UNREAD: u32 = 0;
+static MODES: AtomicU32 = AtomicU32::new(UNREAD);
+
+/// One allocation in this many is guarded.
+static GUARD_RATE: AtomicU32 = AtomicU32::new(DEFAULT_GUARD_RATE);
+const DEFAULT_GUARD_RATE: u32 = 5000;
+/// The number of nodes; 0 for the machine's.
+static NODES: AtomicU32 = AtomicU32::new(0);
+/// The target in bytes; 0 for none.
+static RESIDENT: AtomicUsize = AtomicUsize::new(0);
+static IS_PRESSURE_IGNORED: AtomicBool = AtomicBool::new(false);
+/// One byte in this many is sampled; 0 without a profile.
+static PROFILE_RATE: AtomicU64 = AtomicU64::new(0);
+const DEFAULT_PROFILE_RATE: u64 = 512 << 10;
+/// The start of the names of profiles, ended by a zero.
+static PROFILE_PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
+pub(super) const PREFIX_BYTES: usize = 512;
+/// The process that read the variable, if it has a profile: its number differs in a forked child.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The chunks in use when the variable was read, in checking mode.
+static EARLY_CHUNKS: AtomicUsize = AtomicUsize::new(UNSET);
+const UNSET: usize = usize::MAX;
+
+const R: Ordering = Ordering::Relaxed;
+
+impl Modes {
+    /// Returns `true` if any mode is on.
+    #[inline]
+    pub(super) fn is_any(self) -> bool {
+        self.0 != READ
+    }
+
+    /// Returns `true` if allocations and frees are counted on request.
+    pub(super) fn counts(self) -> bool {
+        self.0 & COUNT != 0
+    }
+
+    /// Returns `true` if allocations are counted, on request or because another mode needs it.
+    pub(super) fn counts_allocations(self) -> bool {
+        self.0 & (COUNT | GUARD | PROFILE) != 0
+    }
+
+    /// Returns `true` if all objects are checked.
+    pub(super) fn checks(self) -> bool {
+        self.0 & CHECK != 0
+    }
+
+    /// Returns `true` if some objects are guarded.
+    pub(super) fn guards(self) -> bool {
+        self.0 & GUARD != 0
+    }
+
+    /// Returns `true` if objects are sampled.
+    pub(super) fn profiles(self) -> bool {
+        self.0 & PROFILE != 0
+    }
+}
+
+/// Returns the modes of the process; `None` until it has an environment: the dynamic linker allocates before libc is
+/// initialised.
+#[inline]
+pub(super) fn modes() -> Option<Modes> {
+    // Acquire: partner is the Release in `read`. All threads that race read the same.
+    match MODES.load(Ordering::Acquire) {
+        UNREAD => read(),
+        known => Some(Modes(known)),
+    }
+}
+
+/// Returns `true` if one of these modes is known to be on.
+#[inline]
+fn is_known(modes: u32) -> bool {
+    // Acquire: partner is the Release in `read`.
+    MODES.load(Ordering::Acquire) & modes != 0
+}
+
+/// Returns `true` if the process is in checking mode.
+#[cold]
+pub(super) fn is_checked() -> bool {
+    modes().is_some_and(Modes::checks)
+}
+
+/// Returns `true` if checking mode is known to be on. It is, in that mode, once any object was allocated.
+#[inline]
+pub(super) fn is_known_to_check() -> bool {
+    is_known(CHECK)
+}
+
+/// Returns `true` if a mode is known to be on in which the exact end of some objects is checked.
+#[inline]
+pub(super) fn is_known_to_check_or_guard() -> bool {
+    is_known(CHECK | GUARD)
+}
+
+/// Returns `true` if an object that grows may get more than was asked for. Not in the modes that note the size of an
+/// object: a profile would count the room, and an overflow into it would not be found.
+pub(super) fn may_have_room() -> bool {
+    !is_known(CHECK | GUARD | PROFILE)
+}
+
+/// Returns in how many allocations one is guarded, if any is.
+pub(super) fn guard_rate() -> u32 {
+    GUARD_RATE.load(R)
+}
+
+/// Returns the number of nodes that was asked for; 0 for the machine's.
+pub(super) fn nodes() -> u32 {
+    NODES.load(R)
+}
+
+/// Returns the target in bytes that was asked for.
+pub(super) fn resident() -> Option<usize> {
+    Some(RESIDENT.load(R)).filter(|target| *target > 0)
+}
+
+/// Returns `true` if memory pressure is not to be watched.
+pub(super) fn is_pressure_ignored() -> bool {
+    IS_PRESSURE_IGNORED.load(R)
+}
+
+/// Returns in how many bytes one is sampled, if there is a profile.
+pub(super) fn profile_rate() -> Option<u64> {
+    Some(PROFILE_RATE.load(R)).filter(|rate| *rate > 0)
+}
+
+/// Copies the start of the names of profiles, and returns its length; 0 if none was asked for.
+pub(super) fn profile_prefix(to: &mut [u8; PREFIX_BYTES]) -> usize {
+    let bytes = PROFILE_PREFIX.iter().map(|byte| byte.load(R)).take_while(|byte| *byte != 0);
+    to.iter_mut().zip(bytes).map(|(to, byte)| *to = byte).count()
+}
+
+/// Returns `true` in a forked child of the process that started the profile.
+pub(super) fn is_forked_child() -> bool {
+    PROCESS.load(R) != process_id()
+}
+
+/// Returns how many chunks were in use when the variable was read: objects there may be older than checking mode. 0 in
+/// other modes.
+pub(super) fn early_chunks() -> usize {
+    match EARLY_CHUNKS.load(R) {
+        UNSET => 0,
+        chunks => chunks,
+    }
+}
+
+/// All words, here and in the preloaded library (`corelocal-malloc/src/options.rs`).
+static VARIABLE: Variable = Variable::new(
+    c"CORELOCAL_MALLOC",
+    &[
+        "check",
+        "count",
+        "guard",
+        "guard:N",
+        "profile",
+        "profile:PREFIX",
+        "profile-rate:BYTES",
+        "profile-signal:SIGNAL",
+        "nodes:no",
+        "nodes:N",
+        "pressure:no",
+        "resident:BYTES",
+        "background:yes",
+        "background:no",
+        "background:children",
+        "hugepages:no",
+        "stats",
+        "stats:json",
+        "stats-signal:SIGNAL",
+        "tally:PREFIX",
+    ],
+);
+
+#[cold]
+fn read() -> Option<Modes> {
+    if !environment::is_there() {
+        return None;
+    }
+    // SAFETY: the value is used before anything can change the environment.
+    let value = unsafe { environment::variable(c"CORELOCAL_MALLOC") };
+    // A set-uid program (AT_SECURE) ignores its environment, which another user may have written.
+    let value = value.filter(|_| !environment::is_foreign()).unwrap_or_default();
+    VARIABLE.report(value.to_bytes(), has_value_of_its_name);
+    let words = value.to_bytes().split(|byte| *byte == b',');
+    let modes = Modes(words.clone().map(mode_of).fold(READ, |modes, mode| modes | mode));
+    // Checking and profiling exclude each other: both determine an object's place.
+    let modes = if modes.checks() { Modes(modes.0 & !PROFILE) } else { modes };
+    words.clone().for_each(note);
+    if modes.profiles() {
+        let rate = words.clone().find_map(|word| bytes(word.strip_prefix(b"profile-rate:")?));
+        PROCESS.store(process_id(), R);
+        PROFILE_RATE.store(rate.unwrap_or(DEFAULT_PROFILE_RATE), R);
+    }
+    if modes.checks() {
+        let used = Range::get().map_or(0, |range| range.high_water() / CHUNK);
+        // The first thread's value counts; later threads would see more chunks.
+        let _ = EARLY_CHUNKS.compare_exchange(UNSET, used, R, R);
+    }
+    // Release: partner is the Acquire in `modes`; the values above are stored.
+    MODES.store(modes.0, Ordering::Release);
+    Some(modes)
+}
+
+/// Notes the value that a word has, besides a mode.
+fn note(word: &[u8]) {
+    if word == b"pressure:no" {
+        IS_PRESSURE_IGNORED.store(true, R);
+    }
+    if let Some(rate) = guard_rate_of(word) {
+        GUARD_RATE.store(rate, R);
+    }
+    if let Some(nodes) = nodes_of(word) {
+        NODES.store(nodes, R);
+    }
+    let target = word.strip_prefix(b"resident:").and_then(bytes);
+    if let Some(target) = target.and_then(|target| usize::try_from(target).ok()) {
+        RESIDENT.store(target, R);
+    }
+    if let Some(prefix) = word.strip_prefix(b"profile:") {
+        // One that is too long is cut; its folder then usually does not exist, and the first dump fails.
+        for (byte, given) in PROFILE_PREFIX.iter().zip(prefix).take(PREFIX_BYTES - 1) {
+            byte.store(*given, R);
+        }
+    }
+}
+
+/// Returns the mode that a word asks for; 0 for none.
+fn mode_of(word: &[u8]) -> u32 {
+    match word {
+        b"stats" | b"stats:json" | b"count" => COUNT,
+        b"check" => CHECK,
+        b"profile" => PROFILE,
+        // The numbers are printed when a signal arrives.
+        word if word.starts_with(b"stats-signal:") => COUNT,
+        word if word.starts_with(b"profile:") => PROFILE,
+        word if guard_rate_of(word).is_some() => GUARD,
+        _ => 0,
+    }
+}
+
+/// Returns the rate that `guard` or `guard:N` asks for.
+fn guard_rate_of(word: &[u8]) -> Option<u32> {
+    let rate = match word.strip_prefix(b"guard")? {
+        b"" => return Some(DEFAULT_GUARD_RATE),
+        rate => core::str::from_utf8(rate.strip_prefix(b":")?).ok()?,
+    };
+    rate.parse().ok().filter(|rate| *rate > 0)
+}
+
+/// Returns the number of nodes that `nodes:no`, or `nodes:N` for tests, asks for.
+fn nodes_of(word: &[u8]) -> Option<u32> {
+    match word.strip_prefix(b"nodes:")? {
+        b"no" => Some(1),
+        [digit @ b'2'..=b'8'] => Some(u32::from(digit - b'0')),
+        _ => None,
+    }
+}
+
+/// Returns `true` for a word whose name takes a value, and that has a right one.
+fn has_value_of_its_name(word: &[u8]) -> bool {
+    let Some(at) = word.iter().position(|byte| *byte == b':') else { return false };
+    match (&word[..at], &word[at + 1..]) {
+        (b"guard", _) => guard_rate_of(word).is_some(),
+        (b"nodes", _) => nodes_of(word).is_some(),
+        (b"profile-rate" | b"resident", value) => bytes(value).is_some(),
+        (b"profile-signal" | b"stats-signal", value) => signal(value).is_some(),
+        (b"profile" | b"tally", value) => !value.is_empty(),
+        _ => false,
+    }
+}
+
+/// Parses a number of bytes, with an optional suffix K, M or G.
+fn bytes(text: &[u8]) -> Option<u64> {
+    let (digits, shift) = match text {
+        [digits @ .., b'k' | b'K'] => (digits, 10),
+        [digits @ .., b'm' | b'M'] => (digits, 20),
+        [digits @ .., b'g' | b'G'] => (digits, 30),
+        digits => (digits, 0),
+    };
+    let number: u64 = core::str::from_utf8(digits).ok()?.parse().ok()?;
+    number.checked_mul(1 << shift).filter(|bytes| (1..1 << 40).contains(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_bytes() {
+        for (text, number) in [
+            (&b"1"[..], Some(1)),
+            (b"512K", Some(512 << 10)),
+            (b"3m", Some(3 << 20)),
+            (b"1G", Some(1 << 30)),
+            (b"", None),
+            (b"K", None),
+            (b"0", None),
+            (b"-1", None),
+            (b"99999999999999999999", None),
+            (b"9999G", None),
+            (b"1.5M", None),
+        ] {
+            assert_eq!(bytes(text), number, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn words() {
+        let words: [(&[u8], u32); 16] = [
+            (b"", 0),
+            (b"stats", COUNT),
+            (b"stats:json", COUNT),
+            (b"stats-signal:USR1", COUNT),
+            (b"count", COUNT),
+            (b"background:no", 0),
+            (b"check", CHECK),
+            (b"guard", GUARD),
+            (b"guard:7", GUARD),
+            (b"guard:0", 0),
+            (b"guard:x", 0),
+            (b"profile", PROFILE),
+            (b"profile:/a/b", PROFILE),
+            (b"profiles", 0),
+            (b"profile-rate:1", 0),
+            (b"nodes:2", 0),
+        ];
+        for (word, mode) in words {
+            assert_eq!(mode_of(word), mode, "{}", word.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!(
+            (guard_rate_of(b"guard"), guard_rate_of(b"guard:50")),
+            (Some(DEFAULT_GUARD_RATE), Some(50))
+        );
+        for word in [&b"guard:"[..], b"guard:0", b"guards", b"guard:x", b"guard:99999999999", b""] {
+            assert_eq!(guard_rate_of(word), None);
+        }
+    }
+
+    #[test]
+    fn numbers_of_nodes() {
+        assert_eq!(nodes_of(b"nodes:no"), Some(1));
+        assert_eq!((nodes_of(b"nodes:2"), nodes_of(b"nodes:8")), (Some(2), Some(8)));
+        for word in [&b"nodes:1"[..], b"nodes:9", b"nodes:22", b"nodes:", b"nodes", b"node:2", b""]
+        {
+            assert_eq!(nodes_of(word), None, "{}", word.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The slots of all cores: where the hot paths find them, and the sections that use them.
+//!
+//! # Debugging costs nothing when it is off
+//! There are three references to the slots. Hot paths allocate through `FRONT` and free through `FREED`. A process
+//! that checks, counts, samples or guards its objects (`config.rs`) has its slots in `WATCHED` and leaves `FRONT`
+//! empty: the hot paths then fail over to the cold ones, which do the extra work. If it only counts, `FREED` is set
+//! all the same, so that frees stay on the hot path, and allocations are counted at the start of the cold path
+//! (`debug/instrumented.rs`).
+//!
+//! A process that waits for memory to become old enough to be released, and has no background thread, counts for that
+//! time: the cold path then runs at least once in [`TICK`] objects of a class, and looks at the clock
+//! (`background/by_time.rs`).
+//!
+//! # Invariants
+//! 1. The stacks in an id's slot change only by sections, except while the slot is frozen; limits, and what follows
+//!    the stacks, are changed by any thread. The stacks in a shared slot change under its lock.
+//! 2. A limit is at most the class's `most`. Stacks that belong to no class have limit 0. Refills go beyond the
+//!    limit, but never beyond `MOST_ITEMS`.
+//! 3. The items are free objects of the stack's class.
+//! 4. `FRONT` or `WATCHED` has the slots, for a moment both. They are always those of `BLOCK`, which does not change
+//!    once set. `FREED` has the same slots or none; in checking mode it has none.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::CoreCache;
+use super::memory;
+use crate::alloc::config;
+use crate::cid::private::Sealed as _;
+use crate::cid::{self, Cid};
+use crate::percpu::Block;
+use crate::rseq::{self, Exit, Slots};
+
+const R: Ordering = Ordering::Relaxed;
+
+/// The slots of all cores, unless objects are checked, counted, sampled or guarded.
+pub(in crate::alloc) static FRONT: Slots = Slots::new();
+/// The slots of all cores, if they are.
+pub(in crate::alloc) static WATCHED: Slots = Slots::new();
+/// The slots that objects are freed to whose class the map tells.
+pub(in crate::alloc) static FREED: Slots = Slots::new();
+
+/// The slots themselves.
+static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The slots that this process allocates from; `None` until the environment could be read.
+pub(in crate::alloc) fn slots() -> Option<&'static Slots> {
+    if !FRONT.base().is_null() {
+        return Some(&FRONT);
+    }
+    if !WATCHED.base().is_null() {
+        return Some(&WATCHED);
+    }
+    config::modes().map(|modes| if modes.is_any() { &WATCHED } else { &FRONT })
+}
+
+/// The slots, which are made now if necessary; `None` when out of memory.
+pub(in crate::alloc) fn bind() -> Option<Block<CoreCache>> {
+    let block = match block() {
+        Some(block) => block,
+        None => bind_fresh()?,
+    };
+    // Every caller binds: a forked child may have the block without the references to it.
+    if FRONT.base().is_null() && WATCHED.base().is_null() {
+        slots()?.bind(block.base());
+    }
+    if FREED.base().is_null() && !config::is_checked() {
+        FREED.bind(block.base());
+    }
+    Some(block)
+}
+
+fn bind_fresh() -> Option<Block<CoreCache>> {
+    // Only once it is known which reference the slots belong to.
+    slots()?;
+    // Release: partner is the Acquire in `block`; the block is initialised. Two threads that race get the same block.
+    BLOCK.store(memory::make()?.base(), Ordering::Release);
+    block()
+}
+
+pub(in crate::alloc) fn block() -> Option<Block<CoreCache>> {
+    // Acquire: partner is the Release in `bind_fresh`. SAFETY: null, or the block that `bind_fresh` stored, which is
+    // never freed.
+    unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
+}
+
+/// The slot of the calling thread's id. A hint: the thread may move at any time.
+pub(in crate::alloc) fn near() -> Option<&'static CoreCache> {
+    let offset = cid::offset_of_this_thread::<Cid>()?;
+    Some(block()?.slot_at(offset))
+}
+
+/// Runs `f` on the shared slot that the thread leases; `None` if its lock is held.
+pub(in crate::alloc) fn leased<R>(f: impl FnOnce(&CoreCache) -> R) -> Option<R> {
+    let (block, slots) = (bind()?, slots()?);
+    let slot = cid::shared_slot(slots);
+    if !memory::open_shared(slot) {
+        return None;
+    }
+    let core_cache = block.shared(slot);
+    // A lock recovered after a fork needs no repair: counts are stored last, so every state of a stack is valid.
+    let _locked = core_cache.lock.try_lock()?;
+    Some(f(core_cache))
+}
+
+/// Runs the section that pops an object off the stack at offset `at`.
+#[inline(always)]
+pub(in crate::alloc) fn pop_section(slots: &Slots, at: usize) -> rseq::Popped {
+    let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
+    // SAFETY: `at` is the offset of a stack in every slot; invariants 1 and 2 are those that the section needs.
+    unsafe { rseq::pop_at(index, slots, at) }
+}
+
+/// As [`pop_section`], but fails if no objects are [left](CoreCache::left) to give out without a look.
+#[inline(always)]
+pub(in crate::alloc) fn pop_counted_section(slots: &Slots, at: usize) -> rseq::Popped {
+    let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
+    // SAFETY: as in `pop_section`; every class's stack follows another one, which has the count.
+    unsafe { rseq::pop_counted_at(index, slots, at) }
+}
+
+/// Runs the section that pushes an object onto the stack at offset `at`.
+#[inline(always)]
+pub(in crate::alloc) fn push_section(slots: &Slots, at: usize, object: u64) -> Exit {
+    let Some(index) = Cid::settled_index() else { return Exit::COLD };
+    // SAFETY: `at` is the offset of a stack in every slot; invariants 1 and 2 are those that the section needs.
+    unsafe { rseq::push_at(index, slots, at, object) }
+}
+
+/// Counts an allocation of the class, in checking mode.
+pub(in crate::alloc) fn count_pop(class: usize) {
+    if let Some(core_cache) = near() {
+        core_cache.counts[class].popped.fetch_add(1, R);
+    }
+}
+
+/// Counts a free of the class, in checking mode.
+pub(in crate::alloc) fn count_push(class: usize) {
+    if let Some(core_cache) = near() {
+        core_cache.counts[class].pushed.fetch_add(1, R);
+    }
+}
+
+/// How many objects of a class a core allocates between two looks at the clock, in a process that ticks.
+const TICK: u64 = 256;
+
+/// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.
+#[cold]
+pub(in crate::alloc) fn set_ticked(is_ticked: bool) {
+    let (Some(block), Some(modes)) = (block(), config::modes()) else { return };
+    let (from, to) = if is_ticked { (&FRONT, &WATCHED) } else { (&WATCHED, &FRONT) };
+    if modes.is_any() || from.base().is_null() {
+        return;
+    }
+    to.open_shared(from.opened_shared() - 1);
+    to.bind(block.base());
+    from.unbind();
+}
+
+/// Returns `true` if this class's turn to look at the clock has come, in a process that ticks. Then restarts its count.
+pub(in crate::alloc) fn has_ticked(class: usize) -> bool {
+    if !FRONT.base().is_null() {
+        return false;
+    }
+    if let Some(core_cache) = near() {
+        let left = core_cache.left(class);
+        let seen = left.load(R);
+        // Sections do not change values of 0 and 1 (`layout/stack.rs`, 4).
+        return seen <= 1 && left.compare_exchange(seen, TICK, R, R).is_ok();
+    }
+    // Without sections, every call comes here, and nothing else counts down.
+    leased(|core_cache| {
+        let left = core_cache.left(class);
+        let seen = left.load(R);
+        left.store(if seen <= 1 { TICK } else { seen - 1 }, R);
+        seen <= 1
+    })
+    .unwrap_or(false)
+}

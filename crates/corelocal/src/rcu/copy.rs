@@ -3,8 +3,8 @@
 //! # Data flow
 //! `load` → the critical section `load`, which loads the pointer to the current version and its words. `store` → a new
 //! version, an exchange of the pointer, one membarrier(2) that aborts every reader between the two loads, and the old
-//! version is freed. A thread that cannot run sections, or whose section was aborted too often, reads under a guard of a
-//! domain of this module's own, and writers wait for such guards, too. They last for a few loads.
+//! version is freed. A thread that cannot run sections, or whose section was aborted too often, reads under a guard of
+//! a domain of this module's own, and writers wait for such guards, too. They last for a few loads.
 //!
 //! # Invariants
 //! 1. `at` is null before the first store; then `initial` is current. Otherwise it is the address of a [`Version`], and
@@ -50,9 +50,9 @@ struct Version {
 
 /// A value of up to 64 bytes that is read all the time, by copying it, and replaced now and then.
 ///
-/// A load takes about as long as two plain loads: it has no guard, no count, no atomic instruction and no fence. A store
-/// allocates, calls `membarrier(2)` twice or more, which takes microseconds, and frees the old version at once. So there
-/// is never more than one version, whatever readers do.
+/// A load takes about as long as two plain loads: it has no guard, no count, no atomic instruction and no fence. A
+/// store allocates, calls `membarrier(2)` twice or more, which takes microseconds, and frees the old version at once.
+/// So there is never more than one version, whatever readers do.
 ///
 /// ```
 /// use corelocal::rcu::RcuCopy;
@@ -76,13 +76,13 @@ struct Version {
 /// ```
 ///
 /// # Where it may be used
-/// [`load`](RcuCopy::load) works in every thread, in signal handlers, before `main` and at thread exit. Stores are not for
-/// signal handlers. In a child of `vfork` use [`load_by_guard`](RcuCopy::load_by_guard): the kernel does not abort sections
-/// there.
+/// [`load`](RcuCopy::load) works in every thread, in signal handlers, before `main` and at thread exit. Stores are not
+/// for signal handlers. In a child of `vfork` use [`load_by_guard`](RcuCopy::load_by_guard): the kernel does not abort
+/// sections there.
 ///
-/// Threads that cannot run critical sections (old kernels, seccomp, valgrind, other processors than x86-64) read under a
-/// guard, which takes nanoseconds, or tens of them where guards count by atomics. So do all threads where `membarrier(2)` is refused, or lacks its RSEQ
-/// command (before Linux 5.10).
+/// Threads that cannot run critical sections (old kernels, seccomp, valgrind, other processors than x86-64) read under
+/// a guard, which takes nanoseconds, or tens of them where guards count by atomics. So do all threads where
+/// `membarrier(2)` is refused, or lacks its RSEQ command (before Linux 5.10).
 ///
 /// # Memory
 /// Its own size, and after the first store 128 bytes.
@@ -137,8 +137,8 @@ impl<T: Copy> RcuCopy<T> {
 
     #[inline(always)]
     fn section<const N: usize>(&self) -> rseq::Loaded<N> {
-        // SAFETY: the thread's area; a positive word is the address of a version, of 8 words aligned to 64 bytes, which is
-        // freed after the fence only. (1, 2)
+        // SAFETY: the thread's area; a positive word is the address of a version, of 8 words aligned to 64 bytes, which
+        // is freed after the fence only. (1, 2)
         unsafe { rseq::load(sys::rseq::area(), (&raw const self.at).cast()) }
     }
 
@@ -183,8 +183,9 @@ impl<T: Copy> RcuCopy<T> {
 
     /// Makes this the current version, and frees the old one.
     ///
-    /// Microseconds: two `membarrier(2)` or more. It waits for readers under a guard only, for 10 ms at most; then the old
-    /// version is freed later. If the kernel refuses `membarrier(2)` since the first store, old versions stay allocated.
+    /// Microseconds: two `membarrier(2)` or more. It waits for readers under a guard only, for 10 ms at most; then the
+    /// old version is freed later. If the kernel refuses `membarrier(2)` since the first store, old versions stay
+    /// allocated.
     pub fn store(&self, new: T) {
         self.swap(new);
     }
@@ -238,12 +239,12 @@ impl<T: Copy> RcuCopy<T> {
         }
         // SAFETY: only this thread frees it.
         let value = unsafe { value(&(*untagged(old)).words) };
-        // The order of the exchange and the barriers is that of x86-64's locked instructions, which are full barriers, and
-        // of membarrier, which begins with one.
+        // The order of the exchange and the barriers is that of x86-64's locked instructions, which are full barriers,
+        // and of membarrier, which begins with one.
         let is_fenced = old.addr() & GUARDED != 0 || membarrier::private_expedited_rseq().is_ok();
         if is_fenced {
-            // No section is between the loads of the pointer and of its words: those from before the fence were aborted, or
-            // have ended. So only threads with guards may have found it. (2)
+            // No section is between the loads of the pointer and of its words: those from before the fence were
+            // aborted, or have ended. So only threads with guards may have found it. (2)
             let old = Retired(untagged(old));
             if GUARDS.synchronize_timeout(PATIENCE).is_err() {
                 GUARDS.defer_bytes(size_of::<Version>(), move || drop(old));

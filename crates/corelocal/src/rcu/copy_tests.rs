@@ -1,7 +1,7 @@
 //! The fence of a store, on this kernel.
 //!
-//! A reader is in a slow section nearly all the time, on a cpu of its own. A writer replaces a version, runs a fence, and
-//! poisons the old version, which stays poisoned. A reader that sees poison was not fenced.
+//! A reader is in a slow section nearly all the time, on a cpu of its own. A writer replaces a version, runs a fence,
+//! and poisons the old version, which stays poisoned. A reader that sees poison was not fenced.
 
 use std::format;
 use std::thread;

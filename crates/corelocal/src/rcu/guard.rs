@@ -4,7 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::domain::{Core, Domain};
+use super::domain::Domain;
+use super::readers::Core;
 use super::survivors;
 use super::word;
 use crate::percpu::light_barrier;
@@ -15,12 +16,12 @@ use crate::primitive::atomic::Ordering;
 /// It belongs to its thread (`!Send`). One that is forgotten (`core::mem::forget`) delays grace periods for ever.
 #[must_use = "a guard that is dropped at once protects nothing"]
 pub struct Guard {
-    pub(super) core: &'static Core,
-    pub(super) domain: &'static Domain,
+    core: &'static Core,
+    domain: &'static Domain,
     /// The domain's word at the beginning.
-    pub(super) word: u64,
+    word: u64,
     /// The thread's own count (`survivors.rs`) is that of the thread that began it.
-    pub(super) not_send: PhantomData<*mut ()>,
+    not_send: PhantomData<*mut ()>,
 }
 
 impl Guard {
@@ -30,8 +31,8 @@ impl Guard {
         self.domain
     }
 
-    /// Ends the guard and begins another one, so that grace periods need not wait for it any longer. What was loaded under
-    /// it cannot be used after that.
+    /// Ends the guard and begins another one, so that grace periods need not wait for it any longer. What was loaded
+    /// under it cannot be used after that.
     ///
     /// ```
     /// use corelocal::rcu::{self, Rcu};
@@ -45,9 +46,9 @@ impl Guard {
     /// ```
     pub fn repin(&mut self) {
         let domain = self.domain;
-        // The old guard ends first: a thread that renews one guard all the time would never be without, which a forked child
-        // waits for (`survivors.rs`, invariant 3).
-        // SAFETY: the guard is not used before the other one is in its place; `read` does not unwind.
+        // The old guard ends first: a thread that renews one guard all the time would never be without, which a forked
+        // child waits for (`survivors.rs`, invariant 3). SAFETY: the guard is not used before the other one is in its
+        // place; `read` does not unwind.
         unsafe {
             core::ptr::drop_in_place(self);
             core::ptr::write(self, domain.read());
@@ -58,6 +59,29 @@ impl Guard {
     #[inline(always)]
     pub(super) fn progress(&self) -> u64 {
         self.core.progress.word()
+    }
+}
+
+impl Domain {
+    /// Begins a guard. While it exists, no grace period that begins later ends.
+    ///
+    /// Guards nest, and may end in any order. Lock-free and async-signal-safe: a few nanoseconds for begin and end, a
+    /// few system calls at the domain's first use.
+    ///
+    /// # Memory ordering
+    /// What a thread published before a grace period began is visible to guards that this grace period does not wait
+    /// for.
+    #[inline(always)]
+    pub fn read(&'static self) -> Guard {
+        let (core, word) = self.begin();
+        Guard { core, domain: self, word, not_send: PhantomData }
+    }
+
+    /// Like [`read`](Self::read), without critical sections at begin and end.
+    #[cfg(feature = "std")]
+    pub(super) fn read_by_atomics(&'static self) -> Guard {
+        let (core, word) = self.begin_by_atomics();
+        Guard { core, domain: self, word, not_send: PhantomData }
     }
 }
 

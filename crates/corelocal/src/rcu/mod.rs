@@ -28,8 +28,8 @@
 //! ```
 //!
 //! # Cost
-//! A guard takes a few nanoseconds. A grace period takes microseconds: one `membarrier(2)` if no guard is there, else two
-//! or more, and as long as the longest guard. No reader ever waits.
+//! A guard takes a few nanoseconds. A grace period takes microseconds: one `membarrier(2)` if no guard is there, else
+//! two or more, and as long as the longest guard. No reader ever waits.
 //!
 //! # Which threads
 //! Guards work in every thread, in signal handlers, before `main` and at thread exit, and nest. Threads that cannot run
@@ -43,10 +43,13 @@
 //! # Design
 //! ```text
 //!   grace_period.rs   the algorithm and its invariants
+//!   readers.rs        what readers and grace periods share
 //!   domain.rs         what a domain consists of, and how guards begin
 //!   guard.rs          a guard, and how it ends
 //!   ticket.rs         a grace period that a program looks at
 //!   quiescent.rs      a reader for executors and event loops
+//!   synchronize.rs    waits for grace periods
+//!   watch.rs          how long one has been waiting
 //!   stall.rs          reports of grace periods that take too long
 //!   tracked.rs        guards whose threads are known, for such reports
 //!   word.rs           the word of a domain, and of a guard
@@ -70,12 +73,16 @@ mod error;
 mod grace_period;
 #[cfg(not(loom))]
 mod guard;
+#[cfg(all(feature = "std", not(loom)))]
+mod key;
 #[cfg(any(all(feature = "std", not(loom)), all(test, loom)))]
 mod map;
 #[cfg(all(feature = "std", not(loom)))]
 mod pointer;
 #[cfg(not(loom))]
 mod quiescent;
+#[cfg(not(loom))]
+mod readers;
 #[cfg(all(feature = "serde", feature = "std", not(loom)))]
 mod serialize;
 #[cfg(not(loom))]
@@ -83,9 +90,13 @@ mod stall;
 #[cfg(not(loom))]
 mod survivors;
 #[cfg(not(loom))]
+mod synchronize;
+#[cfg(not(loom))]
 mod ticket;
 #[cfg(all(feature = "std", not(loom)))]
 mod tracked;
+#[cfg(not(loom))]
+mod watch;
 #[cfg(not(loom))]
 mod word;
 

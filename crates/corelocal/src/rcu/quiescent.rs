@@ -1,7 +1,8 @@
 //! Readers that are known to be between two tasks: a guard that lasts, and is renewed when a grace period waits for it.
 //!
-//! Invariant: `seen` was read before the guard began. So a grace period that has begun since changes the progress, and is
-//! noticed by the next call of [`quiescent`](QuiescentReader::quiescent). Within a task nothing but the compiler sees a read.
+//! Invariant: `seen` was read before the guard began. So a grace period that has begun since changes the progress, and
+//! is noticed by the next call of [`quiescent`](QuiescentReader::quiescent). Within a task nothing but the compiler
+//! sees a read.
 
 use core::fmt;
 use core::ops::Deref;
@@ -12,9 +13,10 @@ use super::guard::Guard;
 
 /// A reader for executors and event loops, which promise to call [`quiescent`](Self::quiescent) between tasks.
 ///
-/// It stands for a guard wherever one is asked for. A read costs as much as a bare load, since there is no guard for each;
-/// a call of `quiescent` is one load and a comparison while no grace period begins. The price is that a grace period waits
-/// until each such thread has called it. Threads that sleep should do so inside [`offline`](Self::offline).
+/// It stands for a guard wherever one is asked for. A read costs as much as a bare load, since there is no guard for
+/// each; a call of `quiescent` is one load and a comparison while no grace period begins. The price is that a grace
+/// period waits until each such thread has called it. Threads that sleep should do so inside
+/// [`offline`](Self::offline).
 ///
 /// ```
 /// use corelocal::rcu::{self, Rcu};
@@ -40,8 +42,8 @@ use super::guard::Guard;
 /// assert_eq!(*one, 1);
 /// ```
 ///
-/// Like a guard it belongs to its thread, and its thread does not wait at hard limits. Grace periods that wait for it are
-/// reported like those that wait for a guard. The flavour of liburcu that works in this way is called qsbr.
+/// Like a guard it belongs to its thread, and its thread does not wait at hard limits. Grace periods that wait for it
+/// are reported like those that wait for a guard. The flavour of liburcu that works in this way is called qsbr.
 pub struct QuiescentReader {
     guard: Guard,
     /// The domain's progress before the guard began.
@@ -49,7 +51,7 @@ pub struct QuiescentReader {
 }
 
 impl QuiescentReader {
-    pub(super) fn new(domain: &'static Domain) -> QuiescentReader {
+    fn new(domain: &'static Domain) -> QuiescentReader {
         let seen = domain.progress();
         QuiescentReader { guard: domain.read(), seen }
     }
@@ -84,6 +86,14 @@ impl QuiescentReader {
         // SAFETY: nothing uses the guard until `Again` writes another one, which it does in any case.
         unsafe { core::ptr::drop_in_place(&raw mut again.0.guard) };
         wait()
+    }
+}
+
+impl Domain {
+    /// Returns a reader for a thread that promises to call [`QuiescentReader::quiescent`] between its tasks.
+    #[must_use]
+    pub fn quiescent_reader(&'static self) -> QuiescentReader {
+        QuiescentReader::new(self)
     }
 }
 

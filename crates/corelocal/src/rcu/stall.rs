@@ -1,13 +1,9 @@
 //! Reports of grace periods that take too long.
 //!
-//! A thread that looks at a grace period and finds guards in the way compares the time since the first such look with the
-//! domain's limit. Beyond it, it calls the hook, once for the limit, once for twice the limit, and so on.
+//! A thread that looks at a grace period and finds guards in the way compares the time since the first such look with
+//! the domain's limit. Beyond it, it calls the hook, once for the limit, once for twice the limit, and so on.
 //!
-//! # Invariants
-//! 1. `since` belongs to the grace period of `number`: both are set by the thread that exchanges `number`. A thread that
-//!    comes in between sees a time that is too early or too late, so a report may be early by one grace period. Reports
-//!    decide nothing.
-//! 2. The hook runs while the reporting thread is between two looks, and holds nothing.
+//! Invariant: the hook runs while the reporting thread is between two looks, and holds nothing.
 
 use core::fmt;
 use core::mem;
@@ -19,74 +15,10 @@ use super::domain::Domain;
 use super::survivors;
 #[cfg(feature = "std")]
 use super::tracked;
-use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use crate::sys::kernel_clock;
+use super::watch::{About, Watch};
+use crate::primitive::global::{AtomicPtr, Ordering};
 #[cfg(not(any(feature = "std", miri)))]
 use crate::sys::stderr::Line;
-
-const DEFAULT_LIMIT: u64 = 1_000_000_000;
-
-/// What is said of a domain, and when.
-pub(super) struct About {
-    name: &'static str,
-    location: &'static Location<'static>,
-    /// In nanoseconds.
-    limit: AtomicU64,
-    stalls: AtomicU64,
-}
-
-impl About {
-    #[track_caller]
-    pub(super) const fn new(name: &'static str) -> About {
-        About {
-            name,
-            location: Location::caller(),
-            limit: AtomicU64::new(DEFAULT_LIMIT),
-            stalls: AtomicU64::new(0),
-        }
-    }
-}
-
-/// How long a grace period has been waiting for guards. All bytes 0 is valid: none has.
-#[derive(Debug)]
-pub(super) struct Watch {
-    /// The number of the grace period. (1)
-    number: AtomicU64,
-    /// When a thread first found guards in the way, in nanoseconds.
-    since: AtomicU64,
-    reports: AtomicU32,
-}
-
-impl Watch {
-    pub(super) const fn new() -> Watch {
-        Watch { number: AtomicU64::new(0), since: AtomicU64::new(0), reports: AtomicU32::new(0) }
-    }
-
-    /// A thread has found guards in the way of this grace period. Tells how long it has been waiting, if that is to be
-    /// reported, and by this thread.
-    pub(super) fn look(&self, number: u64, limit: Duration) -> Option<Duration> {
-        let now = kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC);
-        let known = self.number.load(Ordering::Relaxed);
-        if known != number {
-            let exchange =
-                self.number.compare_exchange(known, number, Ordering::Relaxed, Ordering::Relaxed);
-            if exchange.is_ok() {
-                self.since.store(now, Ordering::Relaxed);
-                self.reports.store(0, Ordering::Relaxed);
-            }
-            return None;
-        }
-        let waited = Duration::from_nanos(now.saturating_sub(self.since.load(Ordering::Relaxed)));
-        let reports = self.reports.load(Ordering::Relaxed);
-        let due = limit.saturating_mul(1u32.checked_shl(reports).unwrap_or(u32::MAX));
-        let is_mine = waited >= due
-            && self
-                .reports
-                .compare_exchange(reports, reports + 1, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        is_mine.then_some(waited)
-    }
-}
 
 /// A grace period that takes longer than the domain's limit: see [`set_stall_hook`].
 ///
@@ -113,8 +45,8 @@ impl Stall {
         self.guards.max(0) as u64
     }
 
-    /// Whether the reporting thread has a guard itself, of whichever domain. If it is of this one, and the thread waits for
-    /// the grace period, it waits for ever.
+    /// Whether the reporting thread has a guard itself, of whichever domain. If it is of this one, and the thread waits
+    /// for the grace period, it waits for ever.
     pub fn is_own(&self) -> bool {
         survivors::of_this_thread() > 0
     }
@@ -122,7 +54,7 @@ impl Stall {
     /// The guards of the domain whose threads are known: see [`Domain::track_readers`].
     #[cfg(feature = "std")]
     pub fn readers(&self) -> std::vec::Vec<super::Reader> {
-        tracked::readers(self.domain)
+        tracked::readers(self.domain.key())
     }
 }
 
@@ -168,8 +100,8 @@ static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets what is called when a grace period takes longer than the limit of its domain, in place of a line on stderr.
 ///
-/// The hook runs in a thread that waits for the grace period, or in the background thread. It must not wait for one itself.
-/// With the feature `std` a panic of it is caught, and counted by [`Domain::panics`].
+/// The hook runs in a thread that waits for the grace period, or in the background thread. It must not wait for one
+/// itself. With the feature `std` a panic of it is caught, and counted by [`Domain::panics`].
 ///
 /// ```
 /// use corelocal::rcu;
@@ -241,28 +173,5 @@ impl Domain {
             self.about().stalls.fetch_add(1, Ordering::Relaxed);
             report(&Stall { domain: self, duration, guards: guards() });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_double() {
-        let watch = Watch::new();
-        let look = |number| watch.look(number, Duration::ZERO).is_some();
-        assert!(!look(4) && look(4));
-        let watch = Watch::new();
-        let limit = Duration::from_millis(20);
-        let (mut last, mut reports) = (Duration::ZERO, 0);
-        while reports < 3 {
-            if let Some(waited) = watch.look(4, limit) {
-                assert!(waited >= limit * (1 << reports) && waited > last);
-                (last, reports) = (waited, reports + 1);
-            }
-        }
-        // The next one begins anew.
-        assert!(watch.look(8, limit).is_none() && watch.look(8, Duration::MAX).is_none());
     }
 }

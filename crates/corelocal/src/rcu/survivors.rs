@@ -97,8 +97,8 @@ unsafe extern "C" fn forked() {
     publish();
 }
 
-/// Publishes the number of guards that the calling thread has now, the first thread of its process, unless a smaller one
-/// is known. (2)
+/// Publishes the number of guards that the calling thread has now, the first thread of its process, unless a smaller
+/// one is known. (2)
 fn publish() {
     let Some(left) = LEFT.known() else { return };
     loop {
@@ -118,8 +118,8 @@ fn publish() {
     }
 }
 
-/// Returns how many guards from before the fork the first thread of this process still has, or more; `None` if that is not
-/// known.
+/// Returns how many guards from before the fork the first thread of this process still has, or more; `None` if that is
+/// not known.
 fn left(generation: u32) -> Option<u64> {
     // Acquire: partner is the Release in `publish`.
     let word = LEFT.known()?.load(Ordering::Acquire);

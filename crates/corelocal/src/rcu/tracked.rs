@@ -8,7 +8,6 @@
 
 use core::ffi::CStr;
 use core::fmt;
-use core::ptr;
 use core::time::Duration;
 use std::backtrace::Backtrace;
 use std::string::String;
@@ -16,7 +15,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::domain::Domain;
+use super::key::Key;
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::sys::forks;
 use crate::sys::stack;
@@ -36,7 +35,7 @@ struct Entry {
 struct Content {
     /// The entry's at the claim.
     serial: u32,
-    domain: &'static Domain,
+    domain: Key,
     generation: u32,
     thread: u32,
     name: String,
@@ -44,7 +43,7 @@ struct Content {
     stack: Backtrace,
 }
 
-/// A guard whose thread is known: see [`Domain::track_readers`].
+/// A guard whose thread is known: see [`Domain::track_readers`](super::Domain::track_readers).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Reader {
@@ -70,7 +69,7 @@ impl fmt::Display for Reader {
 
 /// Enters a guard of the calling thread. The number of its entry.
 #[cold]
-pub(super) fn begin(domain: &'static Domain) -> u32 {
+pub(super) fn begin(domain: Key) -> u32 {
     // Acquire: partner is the Release in `end`.
     let claim = |entry: &Entry| {
         let free = entry.serial.load(Ordering::Relaxed) & !1;
@@ -108,12 +107,12 @@ pub(super) fn end(number: u32) {
 }
 
 /// The guards of this domain and process that are known, the oldest first.
-pub(super) fn readers(domain: &'static Domain) -> Vec<Reader> {
+pub(super) fn readers(domain: Key) -> Vec<Reader> {
     let reader = |entry: &Entry| {
         let content = entry.content.try_lock().ok()?;
         let content = content.as_ref().filter(|content| {
             content.serial == entry.serial.load(Ordering::Relaxed)
-                && ptr::eq(content.domain, domain)
+                && content.domain == domain
                 && content.generation == forks::generation()
         })?;
         Some(Reader {

@@ -1,8 +1,8 @@
 //! The bytes that wait to be freed, and their limits.
 //!
 //! A thread that defers reserves bytes before it pushes its item. Small items take them from a credit of the core, so
-//! that the fast path adds to a word of the core and compares the sum with 0. A core whose credit is used up takes another
-//! one from the total, by a compare-exchange, and so do large items for themselves.
+//! that the fast path adds to a word of the core and compares the sum with 0. A core whose credit is used up takes
+//! another one from the total, by a compare-exchange, and so do large items for themselves.
 //!
 //! # Invariants
 //! 1. `total` has all bytes that are deferred, and the credits of all cores.

@@ -15,7 +15,8 @@ pub(super) struct Deferral {
 
 type Data = MaybeUninit<*mut u8>;
 
-/// The most bytes that one function counts with: so few that the sum over all that memory has room for does not overflow.
+/// The most bytes that one function counts with: so few that the sum over all that memory has room for does not
+/// overflow.
 const MOST: usize = if usize::BITS == 64 { 1 << 40 } else { isize::MAX as usize };
 
 // SAFETY: it stands for a function that is `Send`.

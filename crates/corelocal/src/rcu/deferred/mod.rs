@@ -1,15 +1,15 @@
 //! Functions that run after a grace period.
 //!
 //! # The rule
-//! In a process of one thread, which has no guard, `defer` calls the function at once. Else functions run on the background
-//! thread, or inside `barrier`, `synchronize` and `flush` of a domain that has none: because the program asked for that
-//! ([`Domain::on_caller`]), or because it cannot be started. A call that waits at the hard limit of such a domain runs them,
-//! too. No other call does.
+//! In a process of one thread, which has no guard, `defer` calls the function at once. Else functions run on the
+//! background thread, or inside `barrier`, `synchronize` and `flush` of a domain that has none: because the program
+//! asked for that ([`Domain::on_caller`]), or because it cannot be started. A call that waits at the hard limit of such
+//! a domain runs them, too. No other call does.
 //!
 //! # Data flow
-//! `defer` → bytes of the budget (`budget.rs`) → the core's part of one of two queues. The *runner* (`runner.rs`) makes the
-//! other queue the current one, takes the items of the former one as a batch, waits for a grace period, and runs their
-//! functions. The runner is the background thread (`thread.rs`), or a caller as the rule says.
+//! `defer` → bytes of the budget (`budget.rs`) → the core's part of one of two queues. The *runner* (`runner.rs`) makes
+//! the other queue the current one, takes the items of the former one as a batch, waits for a grace period, and runs
+//! their functions. The runner is the background thread (`thread.rs`), or a caller as the rule says.
 //!
 //! # Invariants
 //! 1. The grace period of a batch begins after its last item has been taken, and so after what the item's function frees
@@ -26,10 +26,10 @@
 mod budget;
 mod deferral;
 pub(super) mod runner;
+mod state;
 pub(super) mod thread;
 
 use core::mem;
-use core::ptr;
 use core::sync::atomic::fence;
 use core::time::Duration;
 use std::alloc::{Layout, handle_alloc_error};
@@ -40,109 +40,38 @@ use std::vec::Vec;
 use super::domain::Domain;
 use super::error::Error;
 use super::survivors;
-use crate::percpu::{Queue, light_barrier};
-use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::percpu::light_barrier;
+use crate::primitive::global::Ordering;
 use crate::sys::forks;
 use crate::sys::futex::{Deadline, Scope};
+use crate::sys::sleep;
 use crate::sys::thread_count::{Threads, threads};
-use crate::sys::{Errno, sleep};
-use budget::{Budget, Room};
+use budget::Room;
 use deferral::Deferral;
-use runner::{Batch, Runners};
+pub(super) use state::Deferred;
 
 /// The bytes of functions that have run are given back after so many functions.
 const RUN_AT_ONCE: u32 = 64;
 
-/// What a domain defers.
-pub(super) struct Deferred {
-    queues: [Queue<Deferral>; 2],
-    budget: Budget,
-    runners: Runners,
-    takes: AtomicU64,
-    runs: AtomicU64,
-    /// `barrier` waits until so many batches have run.
-    wanted: AtomicU64,
-    panics: AtomicU64,
-    /// The generation of the process whose bytes are counted; 0 before the first call. (3)
-    counted_in: AtomicU32,
-    /// 1 if the background thread does not run the functions.
-    is_on_caller: AtomicU32,
-    /// The error with which the kernel refused the last grace period; 0 if it did not.
-    refused: AtomicU32,
-    /// Counts batches that have run; threads that wait for them sleep on it.
-    room: AtomicU32,
-    /// The next domain in the list of all that have deferred something (`thread.rs`).
-    next: AtomicPtr<Domain>,
-    /// 1 once the domain is in that list.
-    is_listed: AtomicU32,
-}
-
-impl Deferred {
-    pub(super) const fn new() -> Deferred {
-        Deferred {
-            queues: [Queue::new(), Queue::new()],
-            budget: Budget::new(),
-            runners: Runners::new(),
-            takes: AtomicU64::new(0),
-            runs: AtomicU64::new(0),
-            wanted: AtomicU64::new(0),
-            panics: AtomicU64::new(0),
-            counted_in: AtomicU32::new(0),
-            is_on_caller: AtomicU32::new(0),
-            refused: AtomicU32::new(0),
-            room: AtomicU32::new(0),
-            next: AtomicPtr::new(ptr::null_mut()),
-            is_listed: AtomicU32::new(0),
-        }
-    }
-
-    fn is_on_caller(&self) -> bool {
-        self.is_on_caller.load(Ordering::Relaxed) != 0
-    }
-
-    /// Returns the error with which the kernel refuses grace periods.
-    fn refused(&self) -> Option<Errno> {
-        let errno = self.refused.load(Ordering::Relaxed);
-        (errno != 0).then_some(Errno(errno as i32))
-    }
-
-    /// Returns `true` if there is something for a runner.
-    fn has_work(&self) -> bool {
-        self.runners.has_batch()
-            || self.runs.load(Ordering::Relaxed) < self.wanted.load(Ordering::Relaxed)
-            || self.queues.iter().any(|queue| !queue.is_empty())
-    }
-
-    /// Ends a batch that has run, or is lost.
-    fn end_batch(&self) {
-        // Release: partner is the Acquire in `barrier`.
-        self.runs.store(self.takes.load(Ordering::Relaxed), Ordering::Release);
-    }
-
-    pub(super) fn count_panic(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// In a process of one thread, which has no guard, a deferred function is called at once. Else it runs on the background
-/// thread, or where [`on_caller`](Domain::on_caller) says. Functions run in no particular order. One that has not run when
-/// the process exits does not run: call [`barrier`](Domain::barrier) before.
+/// In a process of one thread, which has no guard, a deferred function is called at once. Else it runs on the
+/// background thread, or where [`on_caller`](Domain::on_caller) says. Functions run in no particular order. One that
+/// has not run when the process exits does not run: call [`barrier`](Domain::barrier) before.
 ///
-/// Calls of these functions at the hard limit wait until there is room, except under a guard and in deferred functions, of
-/// whichever domain. There they might wait for themselves; so they exceed the limit.
+/// Calls of these functions at the hard limit wait until there is room, except under a guard and in deferred functions,
+/// of whichever domain. There they might wait for themselves; so they exceed the limit.
 impl Domain {
     /// Sets the limits for deferred memory, in bytes.
     ///
-    /// At the soft limit a grace period begins at once. At the hard limit [`defer`](Self::defer) waits. The defaults are
-    /// 1 MiB and 64 MiB. A soft limit above the hard one counts as the hard one; `usize::MAX` is no limit. An item of more
-    /// than 15 sixteenths of the hard limit waits until nothing else is deferred.
+    /// At the soft limit a grace period begins at once. At the hard limit [`defer`](Self::defer) waits. The defaults
+    /// are 1 MiB and 64 MiB. A soft limit above the hard one counts as the hard one; `usize::MAX` is no limit. An item
+    /// of more than 15 sixteenths of the hard limit waits until nothing else is deferred.
     pub fn set_limits(&self, soft: usize, hard: usize) {
         self.deferred.budget.set_limits(soft, hard);
     }
 
-    /// Keeps deferred functions of this domain from the background thread, which is not started for them. From now on they
-    /// run inside [`barrier`](Self::barrier), [`synchronize`](Self::synchronize) and [`flush`](Self::flush), and in calls
-    /// that wait at the hard limit.
+    /// Keeps deferred functions of this domain from the background thread, which is not started for them. From now on
+    /// they run inside [`barrier`](Self::barrier), [`synchronize`](Self::synchronize) and [`flush`](Self::flush), and
+    /// in calls that wait at the hard limit.
     ///
     /// For programs that want no second thread, or values dropped by a thread that they choose.
     pub fn on_caller(&'static self) {
@@ -155,23 +84,24 @@ impl Domain {
         self.deferred.budget.deferred().max(0) as usize
     }
 
-    /// Returns how many deferred functions of this domain, and stall hooks called for it, have panicked. The others run all
-    /// the same.
+    /// Returns how many deferred functions of this domain, and stall hooks called for it, have panicked. The others run
+    /// all the same.
     pub fn panics(&self) -> u64 {
         self.deferred.panics.load(Ordering::Relaxed)
     }
 
     /// Runs `run` after a grace period: when every guard of this domain that exists now has ended.
     ///
-    /// It counts with its own size; a function that frees more memory should say so: [`defer_bytes`](Self::defer_bytes).
+    /// It counts with its own size; a function that frees more memory should say so:
+    /// [`defer_bytes`](Self::defer_bytes).
     ///
     /// A few nanoseconds, without a locked instruction. A function of more than 8 bytes is put into a box.
     pub fn defer(&'static self, run: impl FnOnce() + Send + 'static) {
         self.defer_bytes(0, run);
     }
 
-    /// Runs `run` after a grace period, which frees so many bytes besides its own. Like [`defer`](Self::defer); more than 1 TiB
-    /// count as 1 TiB.
+    /// Runs `run` after a grace period, which frees so many bytes besides its own. Like [`defer`](Self::defer); more
+    /// than 1 TiB count as 1 TiB.
     #[inline]
     pub fn defer_bytes(&'static self, bytes: usize, run: impl FnOnce() + Send + 'static) {
         if !thread::is_awake() && self.may_run_at_once() {
@@ -220,7 +150,7 @@ impl Domain {
     /// [`synchronize`](Self::synchronize).
     pub fn barrier(&'static self) -> Result<(), Error> {
         let deferred = &self.deferred;
-        if runner::is_inside_of(self) {
+        if runner::is_inside_of(self.key()) {
             return Err(Error::InCallback);
         }
         // SeqCst: partner is the fence in `take`. A batch that this load does not see yet finds what was deferred.
@@ -234,10 +164,10 @@ impl Domain {
         Ok(())
     }
 
-    /// Begins the grace period of what is deferred, and does not wait for it. Where the background thread does not run the
-    /// functions, those whose grace period has ended run now.
+    /// Begins the grace period of what is deferred, and does not wait for it. Where the background thread does not run
+    /// the functions, those whose grace period has ended run now.
     pub fn flush(&'static self) {
-        if !self.deferred.has_work() || runner::is_inside_of(self) {
+        if !self.deferred.has_work() || runner::is_inside_of(self.key()) {
             return;
         }
         thread::list(self);
@@ -291,7 +221,7 @@ impl Domain {
 
     /// Calls a deferred function, and counts its panic.
     fn catch(&'static self, run: impl FnOnce()) {
-        let ended = panic::catch_unwind(AssertUnwindSafe(|| runner::inside(self, run)));
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| runner::inside(self.key(), run)));
         if let Err(payload) = ended {
             self.deferred.count_panic();
             // What a payload's own drop panics with is not dropped any more.
@@ -378,7 +308,7 @@ impl Domain {
             deferred.end_batch();
         }
         let batch = runner.batch();
-        if batch.ticket.is_none() {
+        if batch.grace_period.is_none() {
             deferred.take(batch);
         }
         let generation = forks::generation();
@@ -387,12 +317,13 @@ impl Domain {
             deferred.recount(batch);
         }
         // Order: invariant 1.
-        let ticket = batch.ticket.get_or_insert_with(|| self.start_poll());
+        let ticket = self.ticket(batch.grace_period.unwrap_or_else(|| self.next_grace_period().1));
         let ended = if batch.items.is_empty() { Ok(true) } else { ticket.is_complete() };
+        batch.grace_period = Some(ticket.number());
         let refused = if let Err(Error::Refused(errno)) = ended { errno.0 } else { 0 };
         deferred.refused.store(refused as u32, Ordering::Relaxed);
         if ended? {
-            batch.ticket = None;
+            batch.grace_period = None;
             self.run_all(&mut batch.items);
             deferred.end_batch();
             drop(runner);
@@ -419,23 +350,5 @@ impl Domain {
         }
         budget.release(bytes);
         items.shrink_to(KEPT);
-    }
-}
-
-impl Deferred {
-    /// Takes what is in the current queue. The other one is current from now on.
-    fn take(&self, batch: &mut Batch) {
-        let takes = self.takes.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: partner is the fence in `barrier`.
-        fence(Ordering::SeqCst);
-        self.queues[takes as usize % 2].take_all(&mut batch.items);
-    }
-
-    /// Takes everything, and counts it. (3)
-    fn recount(&self, batch: &mut Batch) {
-        batch.ticket = None;
-        self.queues.iter().for_each(|queue| queue.take_all(&mut batch.items));
-        let bytes: usize = batch.items.iter().map(Deferral::bytes).sum();
-        self.budget.recount(bytes as i64);
     }
 }

@@ -19,19 +19,19 @@ use std::vec::Vec;
 
 use super::deferral::Deferral;
 use crate::primitive::global::{AtomicU64, Ordering};
-use crate::rcu::domain::Domain;
-use crate::rcu::ticket::Ticket;
+use crate::rcu::grace_period::Number;
+use crate::rcu::key::Key;
 use crate::sys::forks::Identity;
 
 /// Items that wait for a grace period.
 pub(super) struct Batch {
     pub(super) items: Vec<Deferral>,
-    pub(super) ticket: Option<Ticket>,
+    pub(super) grace_period: Option<Number>,
 }
 
 impl Batch {
     const fn new() -> Batch {
-        Batch { items: Vec::new(), ticket: None }
+        Batch { items: Vec::new(), grace_period: None }
     }
 }
 
@@ -93,7 +93,7 @@ impl Runner<'_> {
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        let has_batch = !self.batch().items.is_empty() || self.batch().ticket.is_some();
+        let has_batch = !self.batch().items.is_empty() || self.batch().grace_period.is_some();
         // Release: partner is the Acquire in `enter`.
         self.runners.state.store(if has_batch { BATCH } else { 0 }, Ordering::Release);
     }
@@ -101,7 +101,7 @@ impl Drop for Runner<'_> {
 
 /// A deferred function that a thread is in. (2)
 struct Frame {
-    domain: *const Domain,
+    domain: Key,
     outer: *const Frame,
 }
 
@@ -110,7 +110,7 @@ std::thread_local! {
 }
 
 /// Calls `run` as a deferred function of this domain.
-pub(super) fn inside<R>(domain: &'static Domain, run: impl FnOnce() -> R) -> R {
+pub(super) fn inside<R>(domain: Key, run: impl FnOnce() -> R) -> R {
     struct Leave(*const Frame);
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -130,11 +130,11 @@ pub(super) fn is_inside() -> bool {
 }
 
 /// Returns `true` if the caller is a deferred function of this domain.
-pub(in crate::rcu) fn is_inside_of(domain: &Domain) -> bool {
+pub(in crate::rcu) fn is_inside_of(domain: Key) -> bool {
     let mut at = INNERMOST.get();
     // SAFETY: null, or a frame of a call of `inside` that this thread is in.
     while let Some(frame) = unsafe { at.as_ref() } {
-        if ptr::eq(frame.domain, domain) {
+        if frame.domain == domain {
             return true;
         }
         at = frame.outer;
@@ -160,13 +160,12 @@ mod tests {
 
     #[test]
     fn functions_nest() {
-        static ONE: Domain = Domain::new();
-        static OTHER: Domain = Domain::new();
+        let (one, other) = (Key::of(&1), Key::of(&2));
         assert!(!is_inside());
-        inside(&ONE, || {
-            let _ = std::panic::catch_unwind(|| inside(&OTHER, || panic!("on purpose")));
-            assert!(is_inside_of(&ONE) && !is_inside_of(&OTHER));
-            inside(&OTHER, || assert!(is_inside_of(&ONE) && is_inside_of(&OTHER)));
+        inside(one, || {
+            let _ = std::panic::catch_unwind(|| inside(other, || panic!("on purpose")));
+            assert!(is_inside_of(one) && !is_inside_of(other));
+            inside(other, || assert!(is_inside_of(one) && is_inside_of(other)));
         });
         assert!(!is_inside());
     }

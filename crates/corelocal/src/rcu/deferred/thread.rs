@@ -12,7 +12,8 @@
 //! ```
 //!
 //! # Invariants
-//! 1. [`STATE`] has the generation of the process. The thread that exchanges NONE or FAILED for STARTING makes the thread.
+//! 1. [`STATE`] has the generation of the process. The thread that exchanges NONE or FAILED for STARTING makes the
+//!    thread.
 //! 2. An item is pushed before the state is loaded; the thread stores ASLEEP before it looks at queues for the last time.
 //!    A barrier in all threads lies in between. So either the thread sees the item, or the caller that it is asleep.
 
@@ -79,8 +80,8 @@ pub(super) fn wake() {
     sleep::wake(&WORK, 1, Scope::Private);
 }
 
-/// Ensures that the thread looks, now if it is due. Starts it if this process has none, `again` also where it could not be
-/// started. Returns `false` if there is none.
+/// Ensures that the thread looks, now if it is due. Starts it if this process has none, `again` also where it could not
+/// be started. Returns `false` if there is none.
 pub(super) fn provide(is_due: bool, again: bool) -> bool {
     let now = state();
     match now {
@@ -108,7 +109,7 @@ pub(super) fn list(domain: &'static Domain) {
     }
     let mut head = DOMAINS.load(Ordering::Relaxed);
     loop {
-        domain.deferred.next.store(head, Ordering::Relaxed);
+        domain.deferred.next.store(head.cast(), Ordering::Relaxed);
         let own = ptr::from_ref(domain).cast_mut();
         // Release: partner is the Acquire in `domains`.
         match DOMAINS.compare_exchange(head, own, Ordering::Release, Ordering::Relaxed) {
@@ -122,8 +123,10 @@ pub(super) fn list(domain: &'static Domain) {
 fn domains() -> impl Iterator<Item = &'static Domain> {
     // Acquire: partner is the Release in `list`.
     // SAFETY: null, or a static domain.
-    let of = |at: &AtomicPtr<Domain>| unsafe { at.load(Ordering::Acquire).as_ref::<'static>() };
-    core::iter::successors(of(&DOMAINS), move |domain| of(&domain.deferred.next))
+    let of = |at: *mut Domain| unsafe { at.as_ref::<'static>() };
+    let next =
+        move |domain: &&'static Domain| of(domain.deferred.next.load(Ordering::Acquire).cast());
+    core::iter::successors(of(DOMAINS.load(Ordering::Acquire)), next)
         .filter(|domain| !domain.deferred.is_on_caller())
 }
 
@@ -156,8 +159,8 @@ fn start() -> bool {
 
 /// Returns how often the background thread could not be started. The first time is reported on stderr.
 ///
-/// While there is none, deferred functions run in calls of `barrier`, `synchronize` and `flush`, and in calls that wait at
-/// the hard limit. These, and calls that defer now and then, try to start it again.
+/// While there is none, deferred functions run in calls of `barrier`, `synchronize` and `flush`, and in calls that wait
+/// at the hard limit. These, and calls that defer now and then, try to start it again.
 pub fn thread_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }

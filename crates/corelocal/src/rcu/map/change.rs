@@ -1,4 +1,5 @@
-//! What changes one key: one store to a slot under the bucket's lock (`put`, `take`), and everything else in terms of these.
+//! What changes one key: one store to a slot under the bucket's lock (`put`, `take`), and everything else in terms of
+//! these.
 
 use core::borrow::Borrow;
 use core::fmt;
@@ -100,8 +101,8 @@ where
 {
     /// Sets the value of a key. Returns `true` if there was one, which is dropped after a grace period.
     ///
-    /// Readers find either of them, never neither. An insertion that makes the map grow moves all keys: time linear in their
-    /// number, during which other threads insert and remove. At the hard limit for deferred memory it waits: see
+    /// Readers find either of them, never neither. An insertion that makes the map grow moves all keys: time linear in
+    /// their number, during which other threads insert and remove. At the hard limit for deferred memory it waits: see
     /// [`Domain::set_limits`](crate::rcu::Domain::set_limits).
     pub fn insert(&self, key: K, value: V) -> bool {
         let guard = self.domain.read();
@@ -168,7 +169,8 @@ where
 
     /// Returns the value of a key, which is made by `make` if there is none.
     ///
-    /// `make` runs without a lock, so several threads may make a value for the same key: the first one to insert it wins.
+    /// `make` runs without a lock, so several threads may make a value for the same key: the first one to insert it
+    /// wins.
     pub fn get_or_insert_with<'g>(
         &'g self,
         key: K,
@@ -326,8 +328,8 @@ where
         }
     }
 
-    /// Puts an entry in the place of the one with the same key, or where there is none, if that is as expected. The caller
-    /// has a guard. Keys are counted under the lock: a child that finds it orphaned counts them anew.
+    /// Puts an entry in the place of the one with the same key, or where there is none, if that is as expected. The
+    /// caller has a guard. Keys are counted under the lock: a child that finds it orphaned counts them anew.
     fn put(
         &self,
         expected: Expected<K, V>,

@@ -1,8 +1,8 @@
 //! All entries of a map, and its end.
 //!
-//! A visit goes over the buckets of the table that was current when it began. A bucket that has been moved since, perhaps
-//! several times, stands for a set of hashes, whose entries are collected from the next tables. So each key is visited in
-//! one bucket.
+//! A visit goes over the buckets of the table that was current when it began. A bucket that has been moved since,
+//! perhaps several times, stands for a set of hashes, whose entries are collected from the next tables. So each key is
+//! visited in one bucket.
 
 use std::boxed::Box;
 use std::vec::Vec;
@@ -57,8 +57,8 @@ impl<'g, K, V> Entries<'g, K, V> {
 
 /// Drops all keys and values of a map, and frees its tables. All of them, also if a drop panics.
 pub(super) fn free<K, V>(mut first: *mut Table<K, V>) {
-    // SAFETY: null, or a table of a map that no other thread uses. Ends moves that a fork has cut short, so that entries
-    // are in one table.
+    // SAFETY: null, or a table of a map that no other thread uses. Ends moves that a fork has cut short, so that
+    // entries are in one table.
     while let Some(next) = unsafe { first.as_ref() }.map(Table::next_raw).filter(|at| !at.is_null())
     {
         // SAFETY: the same; the table is not used any more when its buckets have been moved.

@@ -1,9 +1,10 @@
 //! A hash map whose readers take no lock.
 //!
 //! # Data flow
-//! `get` → the current table → the slots of the key's bucket, or where that has been moved. `insert` and `remove` → the same
-//! under the bucket's lock (`change.rs`). A removed or replaced entry → `Domain::defer`. An insertion that finds a full
-//! bucket → a longer table, a removal that empties one → a shorter one, to which the thread moves all buckets (`table.rs`).
+//! `get` → the current table → the slots of the key's bucket, or where that has been moved. `insert` and `remove` → the
+//! same under the bucket's lock (`change.rs`). A removed or replaced entry → `Domain::defer`. An insertion that finds a
+//! full bucket → a longer table, a removal that empties one → a shorter one, to which the thread moves all buckets
+//! (`table.rs`).
 //!
 //! # Invariants
 //! 1. `table` is the oldest table that has buckets which are not moved, and leads to the others: a move that has begun is
@@ -12,7 +13,8 @@
 //!    is resumed.
 //! 3. All references to entries and tables are used under a guard of the map's domain, by a thread that has the bucket's
 //!    lock, by the mover, or with exclusive access to the map.
-//! 4. `hasher` is initialised unless `make` is there and `table` is null. It is written by the mover only, before `table`.
+//! 4. `hasher` is initialised unless `make` is there and `table` is null. It is written by the mover only, before
+//!    `table`.
 
 use core::borrow::Borrow;
 use core::cell::UnsafeCell;
@@ -35,9 +37,9 @@ use crate::rcu::guard::Guard;
 
 /// A hash map that is read all the time and changed now and then.
 ///
-/// Readers take no lock, and write to no cache line that other cores read: a guard, a hash, a bucket and an entry. Writers
-/// lock one bucket. The map grows and shrinks while readers run, and waits for none of them. A key that is in the map during
-/// a whole call of [`get`](RcuHashMap::get) is found, and [`iter`](RcuHashMap::iter) yields it once.
+/// Readers take no lock, and write to no cache line that other cores read: a guard, a hash, a bucket and an entry.
+/// Writers lock one bucket. The map grows and shrinks while readers run, and waits for none of them. A key that is in
+/// the map during a whole call of [`get`](RcuHashMap::get) is found, and [`iter`](RcuHashMap::iter) yields it once.
 ///
 /// ```
 /// use corelocal::rcu::{self, RcuHashMap};
@@ -56,16 +58,17 @@ use crate::rcu::guard::Guard;
 /// ```
 ///
 /// # Where it may be used
-/// Reading: wherever guards may be used, if the key's `Hash` and `Eq` may. Writing allocates memory and takes a lock, so not
-/// in signal handlers. `Hash` and `Eq` of keys must not use the map. In a child of `fork` all goes on, also if another thread
-/// was just changing the map at the fork: its change has happened or not, and what it was about to free stays allocated.
+/// Reading: wherever guards may be used, if the key's `Hash` and `Eq` may. Writing allocates memory and takes a lock,
+/// so not in signal handlers. `Hash` and `Eq` of keys must not use the map. In a child of `fork` all goes on, also if
+/// another thread was just changing the map at the fork: its change has happened or not, and what it was about to free
+/// stays allocated.
 ///
 /// # Panics
 /// Functions that take a guard panic if it is of another domain than the map's.
 ///
 /// # Memory
-/// For each key an entry with its hash, and from 21 to 128 bytes of slots. What is removed is freed after a grace period,
-/// within the limits of [`Domain::set_limits`]; functions that take a guard never wait at the hard limit.
+/// For each key an entry with its hash, and from 21 to 128 bytes of slots. What is removed is freed after a grace
+/// period, within the limits of [`Domain::set_limits`]; functions that take a guard never wait at the hard limit.
 ///
 /// # Memory ordering
 /// A reader that finds a key sees everything that happened before it was inserted.
@@ -82,8 +85,8 @@ pub struct RcuHashMap<K, V, S = RandomState> {
     owned: PhantomData<Entry<K, V>>,
 }
 
-// SAFETY: keys and values are moved to other threads, and shared by them. The hasher is shared once it is initialised, and
-// is initialised by any thread.
+// SAFETY: keys and values are moved to other threads, and shared by them. The hasher is shared once it is initialised,
+// and is initialised by any thread.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Send + Sync> Sync for RcuHashMap<K, V, S> {}
 // SAFETY: it owns keys and values, of which others may have been removed, and are freed elsewhere.
 unsafe impl<K: Send + Sync, V: Send + Sync, S: Send> Send for RcuHashMap<K, V, S> {}
@@ -166,7 +169,8 @@ impl<K, V, S> RcuHashMap<K, V, S> {
     /// Returns the current table; `None` before the first insertion. The caller has a guard, or exclusive access. (3)
     #[inline(always)]
     pub(super) fn table(&self) -> Option<&Table<K, V>> {
-        // Acquire: partner is the Release in `resize.rs`. SAFETY: null, or a table, which is freed after a grace period.
+        // Acquire: partner is the Release in `resize.rs`. SAFETY: null, or a table, which is freed after a grace
+        // period.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 

@@ -59,8 +59,8 @@ impl<K, V, S> RcuHashMap<K, V, S> {
         }
     }
 
-    /// Returns the current table; makes one for so many keys, and the hasher, before the first insertion. The caller has a
-    /// guard.
+    /// Returns the current table; makes one for so many keys, and the hasher, before the first insertion. The caller
+    /// has a guard.
     pub(super) fn table_or_new(&self, keys: usize) -> &Table<K, V> {
         match self.table() {
             Some(table) => table,
@@ -94,8 +94,8 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Moves to a table for the present number of keys, if this one is too full or too long. Leaves it to another thread
-    /// that moves.
+    /// Moves to a table for the present number of keys, if this one is too full or too long. Leaves it to another
+    /// thread that moves.
     #[cold]
     #[inline(never)]
     pub(super) fn resize(&self) {
@@ -129,9 +129,11 @@ where
         self.resize_to(self.wait_for_mover(), |keys, buckets| buckets_for(keys).min(buckets));
     }
 
-    /// Ends a move that has begun; then moves to as many buckets as `wanted` returns for the number of keys and of buckets.
+    /// Ends a move that has begun; then moves to as many buckets as `wanted` returns for the number of keys and of
+    /// buckets.
     fn resize_to(&self, mover: Mover<'_, K, V, S>, wanted: impl Fn(usize, usize) -> usize) {
-        // Relaxed: only the mover replaces it. SAFETY: the current table, which is there, and which only this thread frees.
+        // Relaxed: only the mover replaces it. SAFETY: the current table, which is there, and which only this thread
+        // frees.
         let mut table = unsafe { &*self.table.load(Ordering::Relaxed) };
         let mut old = [None, None];
         let mut is_recovered = false;

@@ -7,8 +7,8 @@
 //!                                                  …                           they are until the table is freed
 //! ```
 //!
-//! A bucket is a cache line: five slots, a tag of eight bits for each, a lock, and a pointer to more slots, which few buckets
-//! need. A reader compares tags, and looks only at entries whose tag is that of its hash.
+//! A bucket is a cache line: five slots, a tag of eight bits for each, a lock, and a pointer to more slots, which few
+//! buckets need. A reader compares tags, and looks only at entries whose tag is that of its hash.
 //!
 //! # Invariants
 //! 1. A bucket's slots and tags are changed under its lock. An entry is in one slot of a table, in the bucket that its hash
@@ -257,7 +257,8 @@ impl<K, V> Table<K, V> {
                     return Some(entry);
                 }
             }
-            // Acquire: partner is the Release in `put_into_free`. SAFETY: null, or a bucket that is freed with the table.
+            // Acquire: partner is the Release in `put_into_free`. SAFETY: null, or a bucket that is freed with the
+            // table.
             bucket = unsafe { bucket.more.load(Ordering::Acquire).as_ref() }?;
             tags = bucket.tags.load(Ordering::Acquire);
         }
@@ -269,7 +270,8 @@ impl<K, V> Table<K, V> {
     /// - The caller has a guard since it has found this table, or is the only user.
     #[inline]
     pub(super) unsafe fn next<'g>(&self) -> Option<&'g Table<K, V>> {
-        // Acquire: partner is the Release in `begin_move`. SAFETY: null, or a table, which is freed after a grace period.
+        // Acquire: partner is the Release in `begin_move`. SAFETY: null, or a table, which is freed after a grace
+        // period.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
@@ -346,8 +348,8 @@ impl<K, V> Table<K, V> {
         self.next.store(Box::into_raw(to), Ordering::Release);
     }
 
-    /// Moves all buckets to the next table, except those that have been moved. Returns `true` if a fork left an owner of a
-    /// bucket's lock behind.
+    /// Moves all buckets to the next table, except those that have been moved. Returns `true` if a fork left an owner
+    /// of a bucket's lock behind.
     ///
     /// # Safety
     /// - No other thread moves.

@@ -16,7 +16,8 @@ use crate::rcu::guard::Guard;
 impl<K, V, S> RcuHashMap<K, V, S> {
     /// Returns an iterator over all keys and values.
     ///
-    /// A key that is in the map until the iterator has ended, and was when it began, is yielded once. Others may be yielded.
+    /// A key that is in the map until the iterator has ended, and was when it began, is yielded once. Others may be
+    /// yielded.
     pub fn iter<'g>(&'g self, guard: &'g Guard) -> Iter<'g, K, V> {
         self.check(guard);
         // SAFETY: the caller's guard.
@@ -42,8 +43,8 @@ where
 {
     /// Removes the keys of which `keeps` returns `false`. A key whose value is replaced meanwhile stays.
     ///
-    /// What is removed is deferred at the end, without a guard, or when `keeps` panics. So it waits at the hard limit for
-    /// deferred memory, unless the caller has a guard.
+    /// What is removed is deferred at the end, without a guard, or when `keeps` panics. So it waits at the hard limit
+    /// for deferred memory, unless the caller has a guard.
     pub fn retain(&self, mut keeps: impl FnMut(&K, &V) -> bool) {
         // Dropped after the guard.
         let mut removed = AllRemoved { map: self, changes: Vec::new() };

@@ -1,7 +1,7 @@
 //! A copy of the current version that a thread keeps, and reads without a guard.
 //!
-//! Invariant: `version` is a value of the version at `at`. So the version is not freed, and no later one has its address: if
-//! the pointer's word is `at`, the version is current.
+//! Invariant: `version` is a value of the version at `at`. So the version is not freed, and no later one has its
+//! address: if the pointer's word is `at`, the version is current.
 
 use core::fmt;
 use core::ops::Deref;
@@ -10,10 +10,11 @@ use super::kinds::Shared;
 use super::rcu::Rcu;
 use crate::primitive::global::Ordering;
 
-/// A copy of the current version for repeated reads, without a guard: one load and a comparison while nothing is stored.
+/// A copy of the current version for repeated reads, without a guard: one load and a comparison while nothing is
+/// stored.
 ///
-/// Like arc-swap's type of that name. `A` refers to an [`Rcu`]: a reference, or an `Arc`. The cache keeps its version alive
-/// until its next [`load`](Cache::load), so one that is not used retains an old version.
+/// Like arc-swap's type of that name. `A` refers to an [`Rcu`]: a reference, or an `Arc`. The cache keeps its version
+/// alive until its next [`load`](Cache::load), so one that is not used retains an old version.
 ///
 /// ```
 /// use std::sync::Arc;

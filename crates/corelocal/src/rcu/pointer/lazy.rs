@@ -11,9 +11,9 @@ use crate::sync::OnceLock;
 
 /// An [`Rcu`] for statics, whose first version is made at its first use.
 ///
-/// It stands for the `Rcu` wherever one is asked for, and has its methods. Each use is one load and a comparison more. What
-/// happens when several threads use it first, or when a fork leaves the thread behind that makes the version, is said at
-/// [`OnceLock`].
+/// It stands for the `Rcu` wherever one is asked for, and has its methods. Each use is one load and a comparison more.
+/// What happens when several threads use it first, or when a fork leaves the thread behind that makes the version, is
+/// said at [`OnceLock`].
 ///
 /// ```
 /// use std::sync::Arc;

@@ -39,7 +39,8 @@ use crate::rcu::survivors;
 /// assert_eq!(limits.load(&guard).requests, 200);
 /// ```
 ///
-/// A static: without a version at first, or as a [`LazyRcu`](super::LazyRcu) whose first version is made at its first use.
+/// A static: without a version at first, or as a [`LazyRcu`](super::LazyRcu) whose first version is made at its first
+/// use.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -106,7 +107,8 @@ impl<P: Pointer> Rcu<P> {
     /// Returns the current version itself.
     pub fn into_inner(self) -> P {
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: the pointer of a `P` that this owned (1), and does not drop. References borrow this, so there are none.
+        // SAFETY: the pointer of a `P` that this owned (1), and does not drop. References borrow this, so there are
+        // none.
         unsafe { P::from_raw(this.at.load(Ordering::Relaxed)) }
     }
 
@@ -216,8 +218,8 @@ where
     ///
     /// # Errors
     /// [`Error::UnderGuard`] if the calling thread has a guard, for which it would wait for ever, and the errors of
-    /// [`Domain::synchronize`]. In these cases the new version is current all the same, and the old one is dropped after a
-    /// grace period, as by [`store`](Self::store).
+    /// [`Domain::synchronize`]. In these cases the new version is current all the same, and the old one is dropped
+    /// after a grace period, as by [`store`](Self::store).
     pub fn swap_synchronized(&self, new: P) -> Result<P, Error> {
         let domain = self.domain;
         let old = self.exchange(new);

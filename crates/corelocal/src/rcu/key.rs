@@ -1,0 +1,12 @@
+//! Which domain is meant, for what needs nothing else of it.
+
+/// The address of a domain, which is a static.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(usize);
+
+impl Key {
+    /// The key of the domain at this address.
+    pub(super) fn of<T>(domain: &T) -> Key {
+        Key((&raw const *domain).addr())
+    }
+}

@@ -9,9 +9,8 @@
 //! # Rules
 //! 1. Two files of one folder may use each other. What a file uses of the modules that it is in counts for nothing: a folder's
 //!    `mod.rs` is its face, and has what all of its files need.
-//! 2. The rooms of [`LARGER`] have larger circles. Their numbers may only fall.
-//! 3. The folders of the rooms of [`FLOORS`] use those below them only.
-//! 4. Tests and models beside the code may use whatever they test: they count for nothing.
+//! 2. The folders of the rooms of [`FLOORS`] use those below them only.
+//! 3. Tests and models beside the code may use whatever they test: they count for nothing.
 
 mod source;
 
@@ -20,9 +19,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use source::{Token, rust_files, tokenize};
-
-/// Folders in which circles of more than two files are left, with the number of files of the largest one.
-const LARGER: &[(&str, usize)] = &[("corelocal/src/rcu", 9), ("corelocal/src/trace", 9)];
 
 /// Folders of a room that are floors, lowest first; those of one line do not know each other. A file of one uses files of
 /// floors below it and of its own.
@@ -309,7 +305,6 @@ fn shown(file: &Path, arrows: &BTreeMap<PathBuf, BTreeSet<String>>, crates: &Pat
 #[test]
 fn no_files_use_each_other() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
-    let mut larger: BTreeMap<&str, usize> = LARGER.iter().map(|(room, _)| (*room, 0)).collect();
     let mut report = String::new();
     for entry in fs::read_dir(crates).expect("a folder") {
         let src = entry.expect("an entry").path().join("src");
@@ -319,15 +314,8 @@ fn no_files_use_each_other() {
         let arrows = arrows(&src);
         for circle in circles(&arrows) {
             let folders: BTreeSet<_> = circle.keys().map(|file| file.parent()).collect();
-            let is_of = |room: &str| circle.keys().all(|file| file.starts_with(crates.join(room)));
             let size = circle.len();
-            let room = LARGER.iter().find(|(room, _)| is_of(room));
-            let most = room.map_or(2, |(_, most)| *most);
-            if let Some((room, _)) = room {
-                let most = larger.get_mut(room).expect("listed");
-                *most = (*most).max(size);
-            }
-            if size > most || room.is_none() && folders.len() > 1 {
+            if size > 2 || folders.len() > 1 {
                 report += &format!("a circle of {size} files:\n");
                 circle.iter().for_each(|(file, arrows)| report += &shown(file, arrows, crates));
             }
@@ -352,12 +340,6 @@ fn no_files_use_each_other() {
             }
         }
         assert_eq!(seen.len(), floors.iter().map(|names| names.len()).sum(), "{}", room.display());
-    }
-    for &(room, most) in LARGER {
-        if larger[room] != most {
-            report +=
-                &format!("{room}: the largest circle has {} files, not {most}\n", larger[room]);
-        }
     }
     assert!(
         report.is_empty(),

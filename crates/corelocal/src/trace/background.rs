@@ -1,8 +1,8 @@
 //! The background thread of a recording: it dumps when it is asked to, switches sites for other processes, and writes a
 //! recording to disk.
 //!
-//! It sleeps on a futex word in the recording's header. Signal handlers, spans and other processes note what they want, add
-//! 1 to the word, and wake it.
+//! It sleeps on a futex word in the recording's header. Signal handlers, spans and other processes note what they want,
+//! add 1 to the word, and wake it.
 //!
 //! # Invariants
 //! 1. It handles none of the program's signals. It sleeps until there is something to do; with a recording to disk it

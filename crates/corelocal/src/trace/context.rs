@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::span::SpanId;
+use super::span_id::SpanId;
 use super::time;
 use crate::sys::arch::{self, own_words};
 use crate::sys::thread_serial;
@@ -26,8 +26,8 @@ const COARSE: u64 = 1 << 63;
 /// Guards that have ended while inner ones were open.
 const LEFT: usize = 64;
 
-/// The word with the number of the calling thread's context, with room for the cpu. `None` where threads have no words of
-/// their own.
+/// The word with the number of the calling thread's context, with room for the cpu. `None` where threads have no words
+/// of their own.
 #[inline(always)]
 fn word() -> Option<&'static AtomicU64> {
     arch::own_word_pair(own_words::CONTEXT)

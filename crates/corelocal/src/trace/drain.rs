@@ -2,8 +2,8 @@
 //!
 //! The background thread does it, or another process, which opens the memory in /proc, or by its name.
 //!
-//! The file has a header, room for all sites, and then buffers up to its end, each as long as it is used. A long recording
-//! may be in several files: see `rotation.rs`.
+//! The file has a header, room for all sites, and then buffers up to its end, each as long as it is used. A long
+//! recording may be in several files: see `rotation.rs`.
 //!
 //! # Invariants
 //! 1. A full buffer is given back after all of it was written. If writing fails, the file is cut to what was whole, and the
@@ -378,8 +378,8 @@ impl Drain {
             let mut words = std::vec![0; (sites - first) * SITE_LEN / 8];
             self.memory.words(at, &mut words)?;
             self.to.write_all_at(&bytes_of(&words), at as u64)?;
-            // A number is drawn before the description is written, and some numbers are never used (see `Site::register`).
-            // From the first gap on all are written each time.
+            // A number is drawn before the description is written, and some numbers are never used (see
+            // `Site::register`). From the first gap on all are written each time.
             let is_described = |site: &&[u64]| site[0] as u8 == 1;
             let whole = words.chunks_exact(SITE_LEN / 8).take_while(is_described).count();
             self.whole_sites = first + whole;

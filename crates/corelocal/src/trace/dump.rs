@@ -1,7 +1,8 @@
 //! A copy of the recording, while events are recorded: of this process, or of another one by way of its file.
 //!
 //! # Invariants
-//! 1. A buffer is copied whole, up to its last commit, or not at all: if it was begun again meanwhile, its ticket differs.
+//! 1. A buffer is copied whole, up to its last commit, or not at all: if it was begun again meanwhile, its ticket
+//!    differs.
 //! 2. What is copied is read by atomics, or by the kernel: other threads write it.
 //! 3. Numbers that come from another process are checked once, after they were copied.
 
@@ -70,8 +71,9 @@ mod to_files {
 
     /// Writes the events that are kept to a file, which `corelocal trace view` shows. Returns its length in bytes.
     ///
-    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete. A recording
-    /// that is there is renamed then: `.old` is appended to its name. Takes memory of the bytes that are kept.
+    /// Events are recorded meanwhile. The file is written under another name, and renamed when it is complete. A
+    /// recording that is there is renamed then: `.old` is appended to its name. Takes memory of the bytes that are
+    /// kept.
     ///
     /// # Errors
     /// The process records nothing, the file cannot be written, or another file is there, which is no recording.

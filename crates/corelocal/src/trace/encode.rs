@@ -1,7 +1,7 @@
 //! Fields of events, as bytes of a record.
 //!
-//! Fields whose types have a length are packed into up to [`FIXED`] words, which stay in registers. Others go through an
-//! [`Encoder`], in a function of its own, so that its words are not on the stack while a span is open.
+//! Fields whose types have a length are packed into up to [`FIXED`] words, which stay in registers. Others go through
+//! an [`Encoder`], in a function of its own, so that its words are not on the stack while a span is open.
 //!
 //! # Invariants
 //! 1. The encoder writes within its words, and cuts what is longer.
@@ -54,8 +54,8 @@ impl Encoder {
         }
     }
 
-    /// The length of so many bytes, of which as many follow as there is room for: whole elements of this size. Returns their
-    /// number.
+    /// The length of so many bytes, of which as many follow as there is room for: whole elements of this size. Returns
+    /// their number.
     #[inline(always)]
     fn put_len(&mut self, bytes: usize, element: usize) -> usize {
         let room = (8 * MOST_WORDS).saturating_sub(self.at + 2);
@@ -153,8 +153,8 @@ impl fmt::Write for Text<'_> {
 
 /// A value that an event can have as a field.
 ///
-/// Sealed: the types are those of [`Type`], `char`, `String`, options of these, slices and arrays of numbers, and references to
-/// these. Other values are recorded as texts, by `?value` or `%value`.
+/// Sealed: the types are those of [`Type`], `char`, `String`, options of these, slices and arrays of numbers, and
+/// references to these. Other values are recorded as texts, by `?value` or `%value`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the field of an event",
     label = "a field of type `{Self}`",

@@ -21,8 +21,8 @@
 //! | site of a span | a span begins | ids of the span and its parent, those of the span |
 //! | site + [`SPAN_END`] | it ends | ids of the span, and of the one in which the thread goes on |
 //!
-//! Fields are packed, little endian, without padding. A string, blob or array begins with its length in bytes (16 bits),
-//! whose highest bit says that it was cut.
+//! Fields are packed, little endian, without padding. A string, blob or array begins with its length in bytes (16
+//! bits), whose highest bit says that it was cut.
 //!
 //! A buffer that was not full when it was written to a packed file has room for all of it, and is written again there.
 //! Of two buffers with the same ticket, as older files have them, the later one has all that the earlier one has.
@@ -154,8 +154,8 @@ pub const LOST_NAME: &str = "corelocal::lost";
 /// The name of an event that tells what a flight recorder has overwritten.
 pub const OVERWRITTEN_NAME: &str = "corelocal::overwritten";
 
-/// The length of a rule: a byte that is 1 for on, 2 for off and 3 for a part, and a pattern of names, which a zero byte ends.
-/// With 3 the last 4 bytes have how many events there are for each that is recorded.
+/// The length of a rule: a byte that is 1 for on, 2 for off and 3 for a part, and a pattern of names, which a zero byte
+/// ends. With 3 the last 4 bytes have how many events there are for each that is recorded.
 pub const RULE_LEN: usize = 128;
 /// The maximum number of rules.
 pub const MOST_RULES: usize = (HEADER_LEN - header::FIRST_RULE) / RULE_LEN;
@@ -307,8 +307,8 @@ pub const SITE_TEXT_LEN: usize = 4;
 pub const SITE_LOST: usize = 8;
 /// Where a site says how many events there are for each that is recorded, as a rule: 32 bits. 0 is the same as 1.
 pub const SITE_EVERY: usize = 16;
-/// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of its
-/// type, and its name.
+/// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of
+/// its type, and its name.
 pub const SITE_TEXT: usize = 32;
 
 /// What a site records.

@@ -8,13 +8,12 @@
 
 use core::sync::atomic::Ordering;
 
-use super::format::{FieldType, Kind, LOST_NAME, OVERWRITTEN_NAME, Type, header};
-use super::memory::{Buffer, Recording};
-use super::site::Site;
+use super::append::append_event;
+use super::buffer::Buffer;
+use super::format::{FieldType, Type, header};
+use super::memory::Recording;
+use super::own_sites::{LOST, OVERWRITTEN};
 use crate::clock;
-
-static LOST: Site = Site::new(Kind::Event, LOST_NAME);
-static OVERWRITTEN: Site = Site::new(Kind::Event, OVERWRITTEN_NAME);
 
 const NUMBER: FieldType = FieldType { of: Type::U64, is_array: false };
 
@@ -30,11 +29,6 @@ pub(super) fn register() {
     }
 }
 
-/// The number of the site whose events tell losses.
-pub(super) fn site() -> u16 {
-    LOST.any_number().unwrap_or(0)
-}
-
 /// Appends what was lost since the last such record, if anything was, to a buffer that was just begun.
 pub(super) fn tell(recording: &Recording, buffer: &Buffer) {
     let lost = recording.word(header::LOST).load(Ordering::Relaxed);
@@ -47,6 +41,6 @@ pub(super) fn tell(recording: &Recording, buffer: &Buffer) {
     let since = recording.word(header::LOST_SINCE).swap(0, Ordering::Relaxed);
     let lasted = if since == 0 { 0 } else { clock::monotonic().saturating_sub(since) };
     if events > 0 {
-        super::recorder::append_event(buffer, number, &[events, lasted]);
+        append_event(buffer, number, &[events, lasted]);
     }
 }

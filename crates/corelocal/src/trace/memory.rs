@@ -10,35 +10,23 @@
 
 use core::ffi::CStr;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::buffer::Buffer;
 use super::format::{
-    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MAGIC, MOST_SITES, OPEN, SITE_EVERY,
-    SITE_IS_ON, SITE_KIND, SITE_LEN, SITE_LEVEL, SITE_LOST, SITE_TEXT, SITE_TEXT_LEN, header,
+    BUFFER_HEADER_LEN, BUFFER_LEN, FREE, FULL, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, header,
 };
 use super::options::{self, Options, StartError};
-use super::{Lost, Site, time};
+use super::random::random;
+use super::{own_sites, site, time};
 use crate::cid;
 use crate::clock;
 use crate::rseq::{SLOT_SHIFT, Slots};
 use crate::sys::shared_memory::{self, Place};
-use crate::sys::{self, Errno, lazy_mapping, pages, program};
-
-/// A buffer's header; records follow it. The layout is that of `format::buffer`.
-#[repr(C, align(64))]
-pub(super) struct Buffer {
-    pub(super) used: AtomicU64,
-    pub(super) owner: AtomicU64,
-    pub(super) ticket: AtomicU64,
-    state: AtomicU64,
-    begin: [AtomicU64; 2],
-    ended: AtomicU64,
-}
+use crate::sys::{self, Errno, lazy_mapping, pages};
 
 /// Where buffers begin: after the header and the sites, on a boundary of their own length.
 const BUFFERS_AT: usize = (HEADER_LEN + MOST_SITES * SITE_LEN).next_multiple_of(BUFFER_LEN);
-/// The owner of a buffer without records: the number of no context.
-const NO_OWNER: u64 = u64::MAX;
 /// The buffers that a recording with a minimum age begins with.
 const FIRST_IN_USE: usize = 4;
 
@@ -139,8 +127,8 @@ impl Recording {
         Ok(Some(recording))
     }
 
-    /// Makes the recording of a forked child, if its parent's options say so. `None` if another thread, or the code that
-    /// this signal handler has interrupted, is making it.
+    /// Makes the recording of a forked child, if its parent's options say so. `None` if another thread, or the code
+    /// that this signal handler has interrupted, is making it.
     pub(super) fn make_in_child() -> Option<Recording> {
         let options = options::for_children()?;
         let own = Own::get()?;
@@ -166,40 +154,9 @@ impl Recording {
         recording.word(header::RULES).store(rules, Ordering::Relaxed);
         let early = EARLY_LOST.swap(0, Ordering::Relaxed);
         recording.word(header::LOST).fetch_add(early, Ordering::Relaxed);
-        super::site::all().for_each(|site| recording.describe(site));
+        site::all().for_each(|site| recording.describe(site));
         recording.publish();
         Some(recording)
-    }
-
-    /// Notes the name of the machine. Async-signal-safe.
-    fn name_host(&self) {
-        let mut names = core::mem::MaybeUninit::<libc::utsname>::zeroed();
-        // SAFETY: a place for the result, of which zeros are a valid value.
-        let names = unsafe {
-            libc::uname(names.as_mut_ptr());
-            names.assume_init()
-        };
-        for (nth, byte) in names.nodename.iter().take(63).enumerate() {
-            self.byte(header::HOST + nth).store(*byte as u8, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes what the program is. Async-signal-safe.
-    fn name_program(&self) {
-        let store = |at: usize, bytes: &[u8]| {
-            for (nth, byte) in bytes.iter().enumerate() {
-                self.byte(at + nth).store(*byte, Ordering::Relaxed);
-            }
-        };
-        // Each ends with a zero byte.
-        let (mut name, mut arguments, mut id) = ([0; 63], [0; 127], [0; 32]);
-        let len = program::name(&mut name);
-        store(header::PROGRAM, &name[..len]);
-        let len = program::arguments(&mut arguments).unwrap_or(0);
-        store(header::ARGUMENTS, &arguments[..len]);
-        let len = program::build_id(&mut id);
-        store(header::BUILD_ID + 1, &id[..len]);
-        store(header::BUILD_ID, &[len as u8]);
     }
 
     /// Whether it is the recording of this process still: not if a signal handler has forked, and this is the child.
@@ -270,7 +227,8 @@ impl Recording {
         (0..this.buffers).map(move |number| this.buffer(number))
     }
 
-    /// Begins a buffer: of those that no core or thread has, the one that was begun longest ago. `None` if there is none.
+    /// Begins a buffer: of those that no core or thread has, the one that was begun longest ago. `None` if there is
+    /// none.
     pub(super) fn begin(&self) -> Option<&'static Buffer> {
         // Else each event that is lost would search all buffers.
         let none_at = &Own::get()?.none_at;
@@ -285,7 +243,7 @@ impl Recording {
             let ticket = self.word(header::TICKETS).fetch_add(1, Ordering::Relaxed) + 1;
             let n = in_use.load(Ordering::Relaxed) as usize;
             let buffer = self.buffer(ticket as usize % n);
-            if (is_all(n) || buffer.is_old()) && buffer.take() {
+            if (is_all(n) || buffer.is_old(MIN_AGE.load(Ordering::Relaxed))) && buffer.take() {
                 self.count_overwritten(buffer);
                 return Some(buffer.reset(ticket));
             }
@@ -327,94 +285,10 @@ impl Recording {
         // Release: partners are the Acquires in `begin` and in drain.rs.
         self.word(counter).fetch_add(1, Ordering::Release);
     }
-
-    /// Where the description of a site is.
-    fn place(number: u16) -> usize {
-        HEADER_LEN + (usize::from(number) - 1) * SITE_LEN
-    }
-
-    /// Describes a registered site.
-    pub(super) fn describe(&self, site: &Site) {
-        let (number, text) = site.description();
-        let at = Recording::place(number);
-        let store = |offset: usize, byte: u8| self.byte(at + offset).store(byte, Ordering::Relaxed);
-        // Other threads may store the same bytes.
-        for (nth, byte) in text.iter().enumerate() {
-            store(SITE_TEXT + nth, byte.load(Ordering::Relaxed));
-        }
-        for (nth, byte) in (text.len() as u32).to_le_bytes().into_iter().enumerate() {
-            store(SITE_TEXT_LEN + nth, byte);
-        }
-        store(SITE_KIND, site.kind() as u8);
-        store(SITE_LEVEL, site.level().map_or(0, |level| level as u8));
-        self.note(site);
-        // Release: a reader that sees it sees the text.
-        self.byte(at).store(1, Ordering::Release);
-        self.word(header::SITES).fetch_max(number.into(), Ordering::Release);
-    }
-
-    /// Notes whether a registered site is on, and which part of its events it records.
-    pub(super) fn note(&self, site: &Site) {
-        let at = Recording::place(site.description().0);
-        self.byte(at + SITE_IS_ON).store(site.is_on().into(), Ordering::Relaxed);
-        for (nth, byte) in site.every().to_le_bytes().into_iter().enumerate() {
-            self.byte(at + SITE_EVERY + nth).store(byte, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a lost event of a registered site.
-    pub(super) fn count_lost(&self, site: &Site, why: Lost) {
-        self.word(header::LOST + 8 * why as usize).fetch_add(1, Ordering::Relaxed);
-        let since = self.word(header::LOST_SINCE);
-        if since.load(Ordering::Relaxed) == 0 {
-            since.store(clock::monotonic(), Ordering::Relaxed);
-        }
-        let first = self.byte(Recording::place(site.description().0) + SITE_LOST);
-        // SAFETY: an aligned word of the mapping, which stays (1).
-        let word = unsafe { &*core::ptr::from_ref(first).cast::<AtomicU64>() };
-        word.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
-impl Buffer {
-    /// A word of the buffer, from its first one on.
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at < BUFFER_LEN / 8);
-        // SAFETY: a word of this buffer, which has BUFFER_LEN bytes.
-        unsafe { &*core::ptr::from_ref(self).cast::<AtomicU64>().add(at) }
-    }
-
-    /// Whether the last event is older than the minimum age, or there is none.
-    fn is_old(&self) -> bool {
-        let ended = self.ended.load(Ordering::Relaxed);
-        let age = MIN_AGE.load(Ordering::Relaxed);
-        ended == 0 || clock::monotonic().saturating_sub(ended) > age
-    }
-
-    /// Takes the buffer, if no core or thread has it.
-    fn take(&self) -> bool {
-        // Acquire: partner is the Release in `release`.
-        self.state.compare_exchange(FREE, OPEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Makes a buffer that was taken empty.
-    fn reset(&'static self, ticket: u64) -> &'static Buffer {
-        self.ticket.store(0, Ordering::Relaxed);
-        // Partner: the fence in `copy` of dump.rs. A reader that sees what is stored from here on sees the ticket 0, or a new one.
-        fence(Ordering::Release);
-        let [ticks, monotonic] = time::both();
-        self.owner.store(NO_OWNER, Ordering::Relaxed);
-        self.begin[0].store(ticks, Ordering::Relaxed);
-        self.begin[1].store(monotonic, Ordering::Relaxed);
-        self.used.store(BUFFER_HEADER_LEN as u64, Ordering::Relaxed);
-        // Release: a reader that sees the ticket sees the header.
-        self.ticket.store(ticket, Ordering::Release);
-        self
-    }
-}
-
-/// Maps the words of the cores and the page behind them, unless a start that failed has done so. Binds them for the unit of
-/// the times.
+/// Maps the words of the cores and the page behind them, unless a start that failed has done so. Binds them for the
+/// unit of the times.
 fn map_slots() -> Result<(), Errno> {
     let mut base = SLOTS.base();
     if base.is_null() {
@@ -464,10 +338,10 @@ fn map(options: Options<'_>) -> Result<Recording, StartError> {
         (header::IN_USE, in_use as u64),
         (header::IS_DRAINED, options.is_drained.into()),
         (header::MIN_AGE, options.min_age),
-        (header::SPAN_KEY, super::trace_parent::random()),
+        (header::SPAN_KEY, random()),
         (header::IS_COUNTED, time::is_counted().into()),
-        (header::LOST_SITE, super::losses::site().into()),
-        (header::SITES_LEFT_OUT, super::site::left_out()),
+        (header::LOST_SITE, own_sites::lost_number().into()),
+        (header::SITES_LEFT_OUT, site::left_out()),
     ] {
         recording.word(at).store(value, Ordering::Relaxed);
     }

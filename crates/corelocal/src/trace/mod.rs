@@ -1,8 +1,8 @@
 //! Recording events: a flight recorder in the traced process.
 //!
-//! An event costs a reading of the time stamp counter and about a nanosecond. It is a critical section on the core's own
-//! buffer, without a system call, a lock or a shared cache line. The last events stay in memory, up to a number of bytes;
-//! [`dump`](fn@dump) writes them to a file, which `corelocal trace view` shows.
+//! An event costs a reading of the time stamp counter and about a nanosecond. It is a critical section on the core's
+//! own buffer, without a system call, a lock or a shared cache line. The last events stay in memory, up to a number of
+//! bytes; [`dump`](fn@dump) writes them to a file, which `corelocal trace view` shows.
 //!
 //! ```
 //! use corelocal::trace::{self, Options};
@@ -46,12 +46,16 @@
 //!
 //! # Where it may be used
 //! Everywhere: in signal handlers, inside a malloc, before `main`, at thread exit. An event does not allocate, block or
-//! panic. A child of `fork` records into memory of its own, if [`Options::children`] says so; else its sites are switched
-//! off at the first event. In a child of `vfork` an event may be lost without being counted.
+//! panic. A child of `fork` records into memory of its own, if [`Options::children`] says so; else its sites are
+//! switched off at the first event. In a child of `vfork` an event may be lost without being counted.
 
+mod append;
 #[cfg(feature = "std")]
 mod background;
+mod buffer;
 mod context;
+mod current;
+mod described;
 #[cfg(feature = "std")]
 mod drain;
 mod dump;
@@ -62,7 +66,11 @@ pub mod format;
 mod losses;
 mod memory;
 mod options;
+mod own_sites;
+mod random;
+mod ready;
 mod recorder;
+mod register;
 #[cfg(feature = "std")]
 mod remote;
 #[cfg(feature = "std")]
@@ -70,6 +78,8 @@ mod rotation;
 mod rules;
 mod site;
 mod span;
+mod span_id;
+mod start;
 mod time;
 mod trace_parent;
 #[cfg(feature = "std")]
@@ -104,7 +114,8 @@ pub use rules::matches;
 pub use site::{Site, Wanted};
 #[doc(hidden)]
 pub use span::{__begin, Begun, Place};
-pub use span::{Around, Entered, Span, SpanId, TaskSpan, current as current_span};
+pub use span::{Around, Entered, Span, TaskSpan, current as current_span};
+pub use span_id::SpanId;
 pub use trace_parent::{ParseTraceParentError, TraceParent};
 #[doc(hidden)]
 pub use trace_parent::{combine, parse as parse_trace_parent};
@@ -116,13 +127,13 @@ use memory::By;
 
 /// Records an event with the values of fields, if a recording was [started](start) and the site is on.
 ///
-/// The name is a path. Fields are numbers, `bool`, `char`, `&str`, `String`, `Duration`, `&[u8]`, an `Option` of these, and
-/// slices and arrays of numbers, in the order in which they are written. `?value` is recorded as its `Debug` text, `%value` as
-/// its `Display` text, and a name alone stands for the variable of that name. A record has up to
+/// The name is a path. Fields are numbers, `bool`, `char`, `&str`, `String`, `Duration`, `&[u8]`, an `Option` of these,
+/// and slices and arrays of numbers, in the order in which they are written. `?value` is recorded as its `Debug` text,
+/// `%value` as its `Display` text, and a name alone stands for the variable of that name. A record has up to
 /// [`MOST_BYTES`](format::MOST_BYTES) bytes of fields; a string, blob or array that does not fit is cut.
 ///
-/// The values are computed only if the event is recorded. In a generic function the type of a field must not depend on the
-/// function's type parameters: one description stands for all of its copies.
+/// The values are computed only if the event is recorded. In a generic function the type of a field must not depend on
+/// the function's type parameters: one description stands for all of its copies.
 ///
 /// ```
 /// # let (path, len, error) = ("/", 3_u64, std::io::Error::other("x"));
@@ -240,7 +251,7 @@ fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
     if memory::Recording::here().is_none() {
         background::check(&options)?;
     }
-    let made = recorder::start(options, by)?;
+    let made = start::start(options, by)?;
     #[cfg(feature = "std")]
     if let Some(recording) = made {
         background::start(recording, options)?;
@@ -263,7 +274,8 @@ pub struct Status {
     pub sites_left_out: u64,
 }
 
-/// Returns the state of the recording. `None` if this process records nothing: none was started, or it is a forked child.
+/// Returns the state of the recording. `None` if this process records nothing: none was started, or it is a forked
+/// child.
 pub fn status() -> Option<Status> {
     let recording = memory::Recording::here()?;
     let word = |at: usize| recording.word(at).load(core::sync::atomic::Ordering::Relaxed);
@@ -275,11 +287,11 @@ pub fn status() -> Option<Status> {
     })
 }
 
-/// Switches all sites whose names match a pattern on or off, also those that are reached later. `*` stands for any part of
-/// a name. Returns how many sites match so far.
+/// Switches all sites whose names match a pattern on or off, also those that are reached later. `*` stands for any part
+/// of a name. Returns how many sites match so far.
 ///
-/// A pattern `@info` is a [`Level`]: off, it switches that level and finer ones; on, that level and more severe ones. Sites
-/// without a level are left as they are.
+/// A pattern `@info` is a [`Level`]: off, it switches that level and finer ones; on, that level and more severe ones.
+/// Sites without a level are left as they are.
 ///
 /// The last pattern that matches a name decides. Not async-signal-safe.
 ///
@@ -293,14 +305,14 @@ pub fn status() -> Option<Status> {
 /// ```
 ///
 /// # Errors
-/// Nothing is recorded; the pattern is too long; there are 24 patterns, which `*` would replace; another thread does the
-/// same and is not ready.
+/// Nothing is recorded; the pattern is too long; there are 24 patterns, which `*` would replace; another thread does
+/// the same and is not ready.
 pub fn switch(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
     rules::add(pattern, is_on.into())
 }
 
-/// As [`switch`], but one event of `every` is recorded, or one span, by chance: no core has to know what others recorded.
-/// Readers of the recording are told. 0 is off, 1 is all.
+/// As [`switch`], but one event of `every` is recorded, or one span, by chance: no core has to know what others
+/// recorded. Readers of the recording are told. 0 is off, 1 is all.
 ///
 /// An event that is not recorded costs a reading of the time stamp counter.
 ///
@@ -372,7 +384,7 @@ impl core::error::Error for SmokeTestError {}
 /// Nothing is recorded, or the event was lost.
 pub fn smoke_test() -> Result<SmokeTest, SmokeTestError> {
     static SITE: Site = Site::new(Kind::Event, "corelocal::smoke_test");
-    if recorder::here().is_none() {
+    if current::here().is_none() {
         return Err(SmokeTestError::NotRecording);
     }
     let status = status().ok_or(SmokeTestError::NotRecording)?;

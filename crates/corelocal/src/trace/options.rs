@@ -12,7 +12,8 @@ use crate::sys::{self, Errno, lazy_mapping};
 
 /// What is recorded, and how much of it is kept.
 ///
-/// Paths are those of [`dump`](fn@super::dump): text. In them `%p` stands for the process id, `%n` for the number of the dump, and `%%` for `%`.
+/// Paths are those of [`dump`](fn@super::dump): text. In them `%p` stands for the process id, `%n` for the number of
+/// the dump, and `%%` for `%`.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     pub(super) buffers: usize,
@@ -71,14 +72,14 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// All events are written to a new file of this path. A background thread copies full buffers to it at once, the others
-    /// once a [second](Options::flush_interval), and all of them at a fork, when the process exits, and on SIGTERM, unless
-    /// the program handles that itself. [`flush`](super::flush) does so at any time: call it before `execve(2)` and
-    /// `_exit(2)`.
+    /// All events are written to a new file of this path. A background thread copies full buffers to it at once, the
+    /// others once a [second](Options::flush_interval), and all of them at a fork, when the process exits, and on
+    /// SIGTERM, unless the program handles that itself. [`flush`](super::flush) does so at any time: call it before
+    /// `execve(2)` and `_exit(2)`.
     ///
-    /// A recording that is there is renamed first: `.old` is appended to its name. Another file stays, and the start fails.
-    /// While the file cannot be written, as on a full file system, buffers wait; events that find none are lost, and
-    /// counted. The file says what it lacks.
+    /// A recording that is there is renamed first: `.old` is appended to its name. Another file stays, and the start
+    /// fails. While the file cannot be written, as on a full file system, buffers wait; events that find none are lost,
+    /// and counted. The file says what it lacks.
     ///
     /// ```no_run
     /// use corelocal::trace::{self, Options};
@@ -97,8 +98,8 @@ impl<'a> Options<'a> {
         Options { background, is_drained: true, ..self }
     }
 
-    /// Keeps the events in a new file of this path, so that they outlive the process, however it ends. The file should be
-    /// in memory: in /dev/shm. `corelocal trace view` shows it.
+    /// Keeps the events in a new file of this path, so that they outlive the process, however it ends. The file should
+    /// be in memory: in /dev/shm. `corelocal trace view` shows it.
     ///
     /// A recording that is there, of a process before, is renamed first: `.old` is appended to its name. Another file
     /// stays, and the start fails.
@@ -114,16 +115,16 @@ impl<'a> Options<'a> {
         Options { file: Some(path), ..self }
     }
 
-    /// Keeps up to so many bytes of events, at least 256 KiB. Each core that records has 64 KiB of them; with fewer than
-    /// two buffers for each busy core, events are lost.
+    /// Keeps up to so many bytes of events, at least 256 KiB. Each core that records has 64 KiB of them; with fewer
+    /// than two buffers for each busy core, events are lost.
     #[must_use]
     pub const fn max_bytes(self, bytes: usize) -> Options<'a> {
         let buffers = bytes / BUFFER_LEN;
         Options { buffers: if buffers < 4 { 4 } else { buffers }, ..self }
     }
 
-    /// Uses only as much memory as the events of so long a time need, and no more than [`max_bytes`](Options::max_bytes):
-    /// events that are younger are kept unless that many bytes are full.
+    /// Uses only as much memory as the events of so long a time need, and no more than
+    /// [`max_bytes`](Options::max_bytes): events that are younger are kept unless that many bytes are full.
     #[must_use]
     pub const fn min_age(self, age: Duration) -> Options<'a> {
         let nanos = age.as_nanos();
@@ -137,12 +138,12 @@ impl<'a> Options<'a> {
         Options { is_for_children: true, ..self }
     }
 
-    /// Times are those of the last timer tick ([`clock::coarse`](crate::clock::coarse)), up to 10 milliseconds before: for
-    /// events that are recorded so often that reading the time stamp counter is too slow. It is the larger part of an event
-    /// otherwise. The events of a core keep their order, and so do those of a thread. Among the events of several threads
-    /// within a tick the order is not known, and spans within a tick last no time.
-    /// Exact times stay where there are no critical sections for the architecture, as on aarch64: the order of a thread's
-    /// events needs them there.
+    /// Times are those of the last timer tick ([`clock::coarse`](crate::clock::coarse)), up to 10 milliseconds before:
+    /// for events that are recorded so often that reading the time stamp counter is too slow. It is the larger part of
+    /// an event otherwise. The events of a core keep their order, and so do those of a thread. Among the events of
+    /// several threads within a tick the order is not known, and spans within a tick last no time. Exact times stay
+    /// where there are no critical sections for the architecture, as on aarch64: the order of a thread's events needs
+    /// them there.
     ///
     /// ```
     /// use corelocal::trace::{self, Options};
@@ -176,17 +177,17 @@ impl<'a> Options<'a> {
         self.with(Background { is_wanted: false, ..self.background })
     }
 
-    /// How often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a second unless
-    /// told otherwise. So much of the last events is missing after SIGKILL or a crash.
+    /// How often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a second
+    /// unless told otherwise. So much of the last events is missing after SIGKILL or a crash.
     #[must_use]
     pub const fn flush_interval(self, interval: Duration) -> Options<'a> {
         self.with(Background { flush_interval: interval, ..self.background })
     }
 
-    /// The length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes on in a new
-    /// file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2` to the one before
-    /// it, and so on. Each can be read by itself; a span may begin in one and end in the next. No limit unless told
-    /// otherwise.
+    /// The length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes on in a
+    /// new file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2` to the
+    /// one before it, and so on. Each can be read by itself; a span may begin in one and end in the next. No limit
+    /// unless told otherwise.
     ///
     /// ```no_run
     /// use corelocal::trace::{self, Options};
@@ -221,7 +222,8 @@ impl<'a> Options<'a> {
         self.with(Background { dumps: Some(path), ..self.background })
     }
 
-    /// The least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told otherwise.
+    /// The least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told
+    /// otherwise.
     #[must_use]
     pub const fn dump_pause(self, pause: Duration) -> Options<'a> {
         self.with(Background { pause, ..self.background })

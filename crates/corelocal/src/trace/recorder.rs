@@ -20,24 +20,18 @@
 //!    records.
 
 use core::mem::MaybeUninit;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-use super::context::{self, CPU_BITS};
+use super::current::here;
 use super::encode::{Encoder, FIXED, Fields, Packed};
-use super::format::{BUFFER_LEN, CONTEXT, MOST_WORDS};
-use super::memory::{Buffer, By, Recording, SLOTS, STAMPED, lanes};
-use super::options::{Options, StartError};
-use super::site::{self, Site, Wanted};
-use super::{Lost, losses, rules, time};
+use super::memory::{SLOTS, STAMPED};
+use super::ready::{make_ready, push_by_lane};
+use super::site::{Site, Wanted};
+use super::{Lost, context, time};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::clock;
 use crate::rseq::{self, Exit};
-use crate::sys::thread_id;
 
-const LIMIT: u64 = BUFFER_LEN as u64;
-const _: () = assert!(BUFFER_LEN == rseq::TRACE_BUFFER);
 /// How often a buffer is made ready for one event.
 const ATTEMPTS: u32 = 16;
 
@@ -175,158 +169,13 @@ fn record_cold(site: &'static Site, words: &[MaybeUninit<u64>]) {
     }
 }
 
-/// The recording. A forked child makes its own, if its parent's options say so; else all its sites are switched off.
-pub(super) fn here() -> Option<Recording> {
-    let recording = Recording::here().or_else(Recording::make_in_child);
-    if recording.is_none() && !super::options::are_for_children() {
-        site::all().for_each(|site| site.switch(0));
-    }
-    recording
-}
-
 fn lose(site: &Site) {
     // It may have been the record that says in which span the thread goes on.
     context::forget();
     if let Some(recording) = here() {
-        site.lose(&recording, Lost::NoBuffer);
+        site.count_lost();
+        recording.count_lost(site, Lost::NoBuffer);
     }
-}
-
-/// Makes this core's buffer ready for a record of so many words of the calling thread. False: there is no buffer.
-fn make_ready(recording: &Recording, words: usize) -> bool {
-    let Some(offset) = cid::offset_of_this_thread::<Cid>() else { return true };
-    let slot = SLOTS.base().wrapping_add(offset as usize);
-    // SAFETY: the first word of a slot, all of which are mapped. It is a hint: the thread may run elsewhere by now.
-    let old = unsafe { &*slot.cast::<AtomicU64>() }.load(Ordering::Relaxed);
-    // SAFETY: 0, or a buffer, which stays.
-    let buffer = unsafe { core::ptr::with_exposed_provenance::<Buffer>(old as usize).as_ref() };
-    let (mut context, cpu) = context();
-    let needed = 8 * (words + context.len()) as u64;
-    if buffer.is_some_and(|buffer| buffer.used.load(Ordering::Relaxed) + needed <= LIMIT) {
-        let Some(number) = context::draw() else { return true };
-        let owner = number + u64::from(cpu);
-        context[0] = MaybeUninit::new(time::of_context());
-        let (from, n) = (context.as_ptr(), context.len() as u64);
-        let pushed = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-            // SAFETY: the slots lead to buffers that sections write only (4).
-            unsafe { rseq::trace_context(Cid::index(), &SLOTS, owner, from, n) }
-        });
-        if pushed.is_none_or(Exit::is_committed) {
-            return true;
-        }
-    }
-    // The sections above end without a commit in a child whose fork has interrupted them: its slots are empty. (3)
-    if !recording.is_current() {
-        return true;
-    }
-    let Some(new) = begin(recording) else { return false };
-    let address = core::ptr::from_ref(new).expose_provenance() as u64;
-    let stored = rseq::retry(Exit::COLD, cid::prepare::<Cid>, || {
-        // SAFETY: the slot's first word is written by sections only (4).
-        unsafe { rseq::store_if_equal(Cid::index(), &SLOTS, old, address) }
-    });
-    match (stored.is_some_and(Exit::is_committed), buffer) {
-        (true, Some(full)) => recording.release(full),
-        (true, None) => {}
-        // A forked child has not begun the buffer: its parent has. (3)
-        (false, _) if !recording.is_current() => {}
-        (false, _) => recording.release(new),
-    }
-    true
-}
-
-/// Begins a buffer, with what was lost before. `None`: all are in use.
-fn begin(recording: &Recording) -> Option<&'static Buffer> {
-    recording.begin().inspect(|buffer| losses::tell(recording, buffer))
-}
-
-/// Appends an event of the calling thread, whose fields are words, to a buffer that was just begun.
-pub(super) fn append_event(buffer: &Buffer, site: u16, fields: &[u64; 2]) {
-    let words = Packed::words(site, &(&fields[0], (&fields[1], ())));
-    append(buffer, time::of_context(), &context().0[1..]);
-    append(buffer, time::of_event(), &first::<3>(words).map(MaybeUninit::new));
-}
-
-/// A record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the time.
-fn context() -> ([MaybeUninit<u64>; 6], u32) {
-    let mut name = [0_u64; 2];
-    // SAFETY: room for 16 bytes, which the kernel ends by a zero.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    let cpu = rseq::cpu_id();
-    let first = u64::from(cpu) << 32 | 5 << 16 | u64::from(CONTEXT);
-    let thread = thread_id::current().into();
-    let words = [0, first, thread, name[0], name[1], context::span().as_raw()];
-    (words.map(MaybeUninit::new), cpu)
-}
-
-/// Appends a record to a buffer that no other thread has meanwhile.
-fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
-    let Some(lanes) = lanes() else { return false };
-    let tid = u64::from(thread_id::current());
-    let first = tid as usize % lanes.len();
-    let lanes = || lanes[first..].iter().chain(&lanes[..first]);
-    // Acquire: partner is the Release below. (2)
-    let taken = lanes().find_map(|lane| {
-        // SAFETY: null, or a buffer, which stays.
-        unsafe { lane.swap(null_mut(), Ordering::Acquire).as_ref() }
-    });
-    let Some(mut buffer) = taken.or_else(|| begin(recording)) else { return false };
-    let (context, cpu) = context();
-    let needed = 8 * (words.len() + 1 + context.len()) as u64;
-    if buffer.used.load(Ordering::Relaxed) + needed > LIMIT {
-        recording.release(buffer);
-        let Some(new) = begin(recording) else { return false };
-        buffer = new;
-    }
-    // Where threads have no words of their own, they are in no span, and one number of a thread is as good as another.
-    let number = context::number().unwrap_or(tid << CPU_BITS);
-    if buffer.owner.load(Ordering::Relaxed) != number + u64::from(cpu) {
-        let number = context::draw().unwrap_or(number);
-        append(buffer, time::of_context(), &context[1..]);
-        buffer.owner.store(number + u64::from(cpu), Ordering::Relaxed);
-    }
-    // Where threads have no numbers, a context does not tell that the thread was in another lane meanwhile: exact times do.
-    let has_number = context::number().is_some();
-    let time = if has_number { time::of_event() } else { time::of_context() };
-    append(buffer, time, words);
-    let this = core::ptr::from_ref(buffer).cast_mut();
-    let is_kept = lanes().any(|lane: &AtomicPtr<Buffer>| {
-        // Release: partner is the Acquire above.
-        lane.compare_exchange(null_mut(), this, Ordering::Release, Ordering::Relaxed).is_ok()
-    });
-    if !is_kept {
-        recording.release(buffer);
-    }
-    true
-}
-
-/// Appends this time and these words to a buffer of the calling thread that has room for them.
-fn append(buffer: &Buffer, time: u64, words: &[MaybeUninit<u64>]) {
-    let used = buffer.used.load(Ordering::Relaxed);
-    let at = used as usize / 8;
-    buffer.word(at).store(time, Ordering::Relaxed);
-    for (nth, word) in words.iter().take(MOST_WORDS).enumerate() {
-        // SAFETY: the words of a finished record are initialised, as are those of `context`.
-        let word = unsafe { word.assume_init() };
-        buffer.word(at + 1 + nth).store(word, Ordering::Relaxed);
-    }
-    // Release: partners are the Acquires in dump.rs.
-    buffer.used.store(used + 8 * (1 + words.len()) as u64, Ordering::Release);
-}
-
-/// Starts a recording, with all sites on, unless the environment has started one.
-pub(super) fn start(options: Options<'_>, by: By) -> Result<Option<Recording>, StartError> {
-    losses::register();
-    let made = Recording::make(options, by)?;
-    // Partner: the fence in `Site::register`.
-    fence(Ordering::SeqCst);
-    if let Some(recording) = made {
-        site::all().for_each(|site| {
-            recording.describe(site);
-            rules::apply(&recording, site);
-        });
-    }
-    Ok(made)
 }
 
 /// [`record`] by the section `trace_context`, for the tests that disturb it: an event of two words.

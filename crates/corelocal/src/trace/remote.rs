@@ -54,8 +54,8 @@ impl Remote {
         }
     }
 
-    /// Switches the sites of the process whose names match a pattern: they record none of their events (0), all (1), or one
-    /// of so many. Returns how many of those that were reached match.
+    /// Switches the sites of the process whose names match a pattern: they record none of their events (0), all (1), or
+    /// one of so many. Returns how many of those that were reached match.
     ///
     /// # Errors
     /// The process has no background thread, it does not answer, or it refuses.

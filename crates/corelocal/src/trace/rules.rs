@@ -1,7 +1,7 @@
 //! Which sites are on: patterns of names, of which the last one that matches decides.
 //!
-//! A rule switches sites on, off, or to a part of their events, taken by chance. The rules are in the header of the recording, so that other processes see them. They hold for sites that are reached
-//! later, too.
+//! A rule switches sites on, off, or to a part of their events, taken by chance. The rules are in the header of the
+//! recording, so that other processes see them. They hold for sites that are reached later, too.
 //!
 //! # Invariants
 //! 1. One thread at a time changes rules; others that want to give up after a while.
@@ -109,8 +109,8 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether a rule concerns a site. `@level` stands for this level and more severe ones, if sites are switched on, and for
-/// this level and finer ones, if they are switched off.
+/// Whether a rule concerns a site. `@level` stands for this level and more severe ones, if sites are switched on, and
+/// for this level and finer ones, if they are switched off.
 fn concerns(pattern: &[u8], every: u32, site: &Site) -> bool {
     match pattern.strip_prefix(b"@") {
         Some(name) => site

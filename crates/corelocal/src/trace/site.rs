@@ -1,8 +1,8 @@
 //! Call sites: the places in a program that record an event.
 //!
-//! A site is a static. It registers itself when it is first reached: it gets a number, joins a list, and is described in
-//! the recording. Threads that come at the same time, and signal handlers, all do so, with the same result: none waits for
-//! another one, and no event is lost.
+//! A site is a static. It registers itself when it is first reached: it gets a number, joins a list, and is described
+//! in the recording. Threads that come at the same time, and signal handlers, all do so, with the same result: none
+//! waits for another one, and no event is lost.
 //!
 //! ```text
 //!   state   1 to 4095        on: its number
@@ -15,19 +15,17 @@
 //!
 //! # Invariants
 //! 1. A number, once drawn, belongs to the site for the life of the process and its children.
-//! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded (`sys/nodelete.rs`).
+//! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded
+//!    (`sys/nodelete.rs`).
 //! 3. The number and the text of a site are complete before it is on the list.
 
 use core::fmt;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::format::{
     ARRAY, FieldType, Kind, LINKED_MARKER, LINKED_TEXT, Level, MOST_SITES, SITE_LEN, SITE_TEXT,
-    header,
 };
-use super::memory::Recording;
-use super::{Lost, recorder, rules};
 use crate::clock::Ticks;
 
 const OFF: u32 = 1 << 31;
@@ -64,19 +62,10 @@ const _: () = assert!(core::mem::offset_of!(Site, text) == LINKED_TEXT);
 pub struct Wanted(u32);
 
 impl Wanted {
-    /// Registers the site if it is new.
-    #[doc(hidden)]
+    /// Returns `true` for what a new site returns.
     #[inline(always)]
-    pub fn registered<const N: usize>(
-        self,
-        site: &'static Site,
-        fields: impl FnOnce() -> [(&'static str, FieldType); N],
-    ) -> Wanted {
-        if self.0 != 0 {
-            return self;
-        }
-        site.register(&fields());
-        Wanted(site.state.load(Ordering::Relaxed))
+    pub(super) fn is_of_new(self) -> bool {
+        self.0 == 0
     }
 
     /// The number of the site, if it is on.
@@ -144,7 +133,8 @@ impl Site {
         self
     }
 
-    /// Returns `Some` if the event may be recorded: the site is on, or new, or it records a part, and this event is of it.
+    /// Returns `Some` if the event may be recorded: the site is on, or new, or it records a part, and this event is of
+    /// it.
     #[doc(hidden)]
     #[inline(always)]
     pub fn wanted(&self) -> Option<Wanted> {
@@ -156,7 +146,8 @@ impl Site {
         (state & PART != 0 && self.is_drawn(state)).then_some(Wanted(state & !NEW))
     }
 
-    /// Returns `true` for one event of so many, by chance: no thread has to know what others recorded. Always for a new site.
+    /// Returns `true` for one event of so many, by chance: no thread has to know what others recorded. Always for a new
+    /// site.
     #[cold]
     #[inline(never)]
     fn is_drawn(&self, state: u32) -> bool {
@@ -206,7 +197,8 @@ impl Site {
         Level::of_number(self.level)
     }
 
-    /// How many events there are for each that is recorded, as a rule: 1 unless [`sample`](super::sample) says otherwise.
+    /// How many events there are for each that is recorded, as a rule: 1 unless [`sample`](super::sample) says
+    /// otherwise.
     pub fn every(&self) -> u32 {
         self.every.load(Ordering::Relaxed)
     }
@@ -216,19 +208,8 @@ impl Site {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Counts an event that was lost, here and in the recording.
-    pub(super) fn lose(&self, recording: &Recording, why: Lost) {
-        self.lost.fetch_add(1, Ordering::Relaxed);
-        recording.count_lost(self, why);
-    }
-
-    /// Registers a new site with these fields.
-    #[doc(hidden)]
-    #[cold]
-    #[inline(never)]
-    pub fn register(&'static self, fields: &[(&str, FieldType)]) {
-        #[cfg(feature = "std")]
-        super::environment::link();
+    /// Writes the text that describes the site with these fields.
+    pub(super) fn write_text(&self, fields: &[(&str, FieldType)]) {
         let mut len = self.name_len as usize;
         for (name, FieldType { of, is_array }) in fields {
             let name = name.strip_prefix("r#").unwrap_or(name);
@@ -243,36 +224,47 @@ impl Site {
             }
         }
         self.len.store(len as u32, Ordering::Relaxed);
+    }
+
+    /// Draws the number of the site, unless another thread has, and enters the site into the list. `None` if there are
+    /// too many sites.
+    pub(super) fn draw_number(&'static self) -> Option<u32> {
         // A number is left unused if another thread registers the site at the same time.
         let new = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
         // Release: a number that is read from the list, or after this, has its text (3).
         let drawn = self.number.compare_exchange(0, new, Ordering::Release, Ordering::Relaxed);
         let (number, is_first) = (drawn.err().unwrap_or(new), drawn.is_ok());
-        if number as usize > MOST_SITES {
-            if is_first {
-                LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+        let has_room = number as usize <= MOST_SITES;
+        match (has_room, is_first) {
+            (true, true) => self.join(),
+            (false, true) => _ = LEFT_OUT.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        has_room.then_some(number)
+    }
+
+    /// Switches a new site for the first time; another thread may have been faster, and the site was switched
+    /// meanwhile. Without a number it is off for good.
+    pub(super) fn leave_new(&self, number: Option<u32>, is_whole: bool) {
+        match number {
+            None => self.state.store(OFF, Ordering::Relaxed),
+            Some(number) => {
+                // What records a part is switched to that later.
+                let state = if is_whole { number } else { OFF | number };
+                let _ =
+                    self.state.compare_exchange(NEW, state, Ordering::Relaxed, Ordering::Relaxed);
             }
-            if let Some(recording) = recorder::here() {
-                recording.word(header::SITES_LEFT_OUT).fetch_max(left_out(), Ordering::Relaxed);
-            }
-            return self.state.store(OFF, Ordering::Relaxed);
         }
-        if is_first {
-            self.join();
-        }
-        // It is described before its first record: a file that is cut off between the two can be read.
-        let recording = recorder::here().inspect(|recording| recording.describe(self));
-        // What records a part is switched to that below.
-        let is_whole = recording.is_some_and(|recording| rules::say(&recording, self) == 1);
-        let state = if is_whole { number } else { OFF | number };
-        // Another thread may have been faster, and the site was switched meanwhile.
-        let _ = self.state.compare_exchange(NEW, state, Ordering::Relaxed, Ordering::Relaxed);
-        // Partner: the fences in `start` and `rules::add`. Either this sees the recording, or `start` sees the site.
-        fence(Ordering::SeqCst);
-        if let Some(recording) = recorder::here() {
-            recording.describe(self);
-            rules::apply(&recording, self);
-        }
+    }
+
+    /// The state of the site for a call that has registered it.
+    pub(super) fn wanted_now(&self) -> Wanted {
+        Wanted(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Counts an event that was lost.
+    pub(super) fn count_lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Joins the list.

@@ -1,15 +1,11 @@
 //! Spans: what a thread or a task does from one moment to another, in another span.
 //!
-//! # Invariants
-//! 1. Two spans of a process that are open at once have different ids: a thread's number, and how many spans that thread
-//!    has begun before. A thread begins 2^32 spans before an id comes again.
-//! 2. A [`Span`] stays on the thread that began it. A [`TaskSpan`] is current on a thread only while it is
+//! Invariant: a [`Span`] stays on the thread that began it. A [`TaskSpan`] is current on a thread only while it is
 //!    [entered](TaskSpan::enter) there.
 
 use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
-use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::{Context, Poll};
 
 use super::context::{self, Entry};
@@ -17,43 +13,7 @@ use super::encode::{Encoder, Fields};
 use super::format::{CURRENT, SPAN_END};
 use super::recorder::record_as;
 use super::site::{Site, Wanted};
-use crate::sys::arch::{self, own_words};
-use crate::sys::thread_serial;
-
-/// The id of a span; or of none, which is 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SpanId(u64);
-
-impl SpanId {
-    /// No span.
-    pub const NONE: SpanId = SpanId(0);
-
-    /// As a number, to be passed on.
-    #[must_use]
-    pub const fn as_raw(self) -> u64 {
-        self.0
-    }
-
-    /// From such a number.
-    #[must_use]
-    pub const fn from_raw(raw: u64) -> SpanId {
-        SpanId(raw)
-    }
-
-    /// A new one.
-    #[inline(always)]
-    fn draw() -> SpanId {
-        // Threads without words of their own share the numbers of thread 0.
-        static OTHERS: AtomicU64 = AtomicU64::new(1);
-        match thread_serial::current() {
-            Some(thread) => {
-                let nth = arch::take_number_of_own_word::<{ own_words::SPANS_BEGUN }>();
-                SpanId(thread << 32 | u64::from(nth))
-            }
-            None => SpanId(OTHERS.fetch_add(1, Ordering::Relaxed)),
-        }
-    }
-}
+use super::span_id::SpanId;
 
 /// The span that the calling thread is in. Async-signal-safe.
 ///
@@ -81,13 +41,13 @@ pub struct Place {
 }
 
 impl Begun {
-    /// Draws an id, and begins a record with it and its parent's: by default the span that the thread is in. For code that
-    /// encodes fields by itself, and records them then.
+    /// Draws an id, and begins a record with it and its parent's: by default the span that the thread is in. For code
+    /// that encodes fields by itself, and records them then.
     pub fn new(site: &'static Site, parent: Option<SpanId>, encoder: &mut Encoder) -> Begun {
         let id = SpanId::draw();
         let parent = parent.unwrap_or_else(current);
-        encoder.put(id.0.to_le_bytes());
-        encoder.put(parent.0.to_le_bytes());
+        encoder.put(id.as_raw().to_le_bytes());
+        encoder.put(parent.as_raw().to_le_bytes());
         Begun { site, id }
     }
 
@@ -106,7 +66,7 @@ impl Begun {
     pub fn end(self, goes_on: SpanId) {
         // A span that was begun ends, although its site may be off by now.
         let Some(number) = self.site.any_number() else { return };
-        record_as(self.site, number | SPAN_END, (&self.id.0, (&goes_on.0, ())));
+        record_as(self.site, number | SPAN_END, (&self.id.as_raw(), (&goes_on.as_raw(), ())));
     }
 }
 
@@ -114,14 +74,14 @@ impl Place {
     /// Takes the calling thread into this span, or into none. The record is one of this site, which is registered.
     pub fn new(site: &'static Site, span: SpanId) -> Place {
         let entry = Entry::new(span);
-        record_as(site, CURRENT, (&span.0, ()));
+        record_as(site, CURRENT, (&span.as_raw(), ()));
         Place { site, entry }
     }
 
     /// Takes the thread out again.
     pub fn leave(self) {
         let goes_on = self.entry.leave();
-        record_as(self.site, CURRENT, (&goes_on.0, ()));
+        record_as(self.site, CURRENT, (&goes_on.as_raw(), ()));
     }
 }
 
@@ -161,7 +121,7 @@ impl Span {
         let parent = parent.unwrap_or_else(current);
         // Before the record: a span of a signal handler that comes now ends in this one.
         let entry = Entry::new(id);
-        record_as(site, number, (&id.0, (&parent.0, fields)));
+        record_as(site, number, (&id.as_raw(), (&parent.as_raw(), fields)));
         Span { open: Some((Begun { site, id }, entry)), of_this_thread: PhantomData }
     }
 
@@ -210,7 +170,7 @@ impl TaskSpan {
         let Some(number) = wanted.number() else { return TaskSpan::off() };
         let id = SpanId::draw();
         let parent = parent.unwrap_or_else(current);
-        record_as(site, number, (&id.0, (&parent.0, fields)));
+        record_as(site, number, (&id.as_raw(), (&parent.as_raw(), fields)));
         TaskSpan { begun: Some(Begun { site, id }) }
     }
 
@@ -220,8 +180,8 @@ impl TaskSpan {
         self.begun.map_or(SpanId::NONE, |begun| begun.id)
     }
 
-    /// Makes it the current span of the calling thread, until the guard is dropped: events and spans of the thread are in
-    /// it.
+    /// Makes it the current span of the calling thread, until the guard is dropped: events and spans of the thread are
+    /// in it.
     #[inline]
     pub fn enter(&self) -> Entered<'_> {
         let place = self.begun.map(|begun| begun.enter());
@@ -295,8 +255,8 @@ impl<F: Future> Future for Around<F> {
 /// Begins a span of the calling thread, if a recording was [started](crate::trace::start) and the site is on. Returns a
 /// [`Span`], which ends it when it is dropped.
 ///
-/// Name and fields are those of [`event!`](crate::event). Its parent is the span that the thread is in, unless another id
-/// is given.
+/// Name and fields are those of [`event!`](crate::event). Its parent is the span that the thread is in, unless another
+/// id is given.
 ///
 /// ```
 /// let _span = corelocal::span!(server::request, bytes = 512_u32);

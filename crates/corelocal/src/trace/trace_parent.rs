@@ -4,9 +4,9 @@
 //!   00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 //!   version   id of the trace            id of the parent   flags: 1 is "sampled"
 //! ```
-//! A span with a field `traceparent` belongs to that trace, and so do the spans in it. Readers of recordings take it from
-//! there. Outside of a process a span's id is combined with a random number of the process's recording, so that two
-//! processes have different ids.
+//! A span with a field `traceparent` belongs to that trace, and so do the spans in it. Readers of recordings take it
+//! from there. Outside of a process a span's id is combined with a random number of the process's recording, so that
+//! two processes have different ids.
 //!
 //! Source: W3C Recommendation "Trace Context", 2021.
 
@@ -17,9 +17,8 @@ use core::sync::atomic::Ordering;
 use super::encode::{Encoder, Field, sealed};
 use super::format::{FieldType, Type, header};
 use super::memory::Recording;
-use super::span::SpanId;
-use crate::clock::Ticks;
-use crate::sys::without_libc::syscall;
+use super::random::random;
+use super::span_id::SpanId;
 
 /// The header `traceparent` of a request.
 ///
@@ -142,17 +141,6 @@ pub fn combine(span: u64, key: u64) -> u64 {
         // Never 0, which is none: the key then stands for the span whose id it is.
         span if span == key => key,
         span => span ^ key,
-    }
-}
-
-/// A random number; on a kernel that refuses, one that differs from call to call.
-pub(super) fn random() -> u64 {
-    let mut number = [0; 8];
-    let args = [number.as_mut_ptr() as usize, number.len(), libc::GRND_NONBLOCK as usize, 0, 0, 0];
-    // SAFETY: room for so many bytes.
-    match unsafe { syscall(libc::SYS_getrandom, args) } {
-        Ok(8) => u64::from_le_bytes(number),
-        _ => Ticks::now().as_raw().wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
 }
 

@@ -99,7 +99,8 @@ extern "C" fn on_term(_: c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as it was when the thread was interrupted.
     let before = unsafe { errno.read() };
-    // A child of `vfork` has the same memory: it must not end its parent. Release: partner is the Acquire in `is_ending`.
+    // A child of `vfork` has the same memory: it must not end its parent. Release: partner is the Acquire in
+    // `is_ending`.
     let is_asked = is_own_process() && ENDING.fetch_or(TERM, Ordering::Release) & TERM == 0;
     if !is_asked || !wake() {
         end();
@@ -110,8 +111,8 @@ extern "C" fn on_term(_: c_int) {
 
 /// Ends the process by SIGTERM.
 pub(super) fn end() {
-    // SAFETY: the default disposition runs no code of this process, and the signal is its own. Another thread handles it, or
-    // this one as soon as its handler returns.
+    // SAFETY: the default disposition runs no code of this process, and the signal is its own. Another thread handles
+    // it, or this one as soon as its handler returns.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
         libc::kill(libc::getpid(), libc::SIGTERM);

@@ -1,0 +1,45 @@
+//! Ids of spans.
+//!
+//! Invariant:
+//! 1. Two spans of a process that are open at once have different ids: a thread's number, and how many spans that thread
+//!    has begun before. A thread begins 2^32 spans before an id comes again.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::arch::{self, own_words};
+use crate::sys::thread_serial;
+
+/// The id of a span; or of none, which is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpanId(u64);
+
+impl SpanId {
+    /// No span.
+    pub const NONE: SpanId = SpanId(0);
+
+    /// As a number, to be passed on.
+    #[must_use]
+    pub const fn as_raw(self) -> u64 {
+        self.0
+    }
+
+    /// From such a number.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> SpanId {
+        SpanId(raw)
+    }
+
+    /// A new one.
+    #[inline(always)]
+    pub(super) fn draw() -> SpanId {
+        // Threads without words of their own share the numbers of thread 0.
+        static OTHERS: AtomicU64 = AtomicU64::new(1);
+        match thread_serial::current() {
+            Some(thread) => {
+                let nth = arch::take_number_of_own_word::<{ own_words::SPANS_BEGUN }>();
+                SpanId(thread << 32 | u64::from(nth))
+            }
+            None => SpanId(OTHERS.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}

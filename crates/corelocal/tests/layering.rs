@@ -6,9 +6,10 @@
 //! - Every top-level module of the crate stands in [`LAYERS`]; a new one fails until it is placed.
 //! - What counts is where a path leads, not how it is spelled: `crate::`, `$crate::`, `super::`
 //!   chains, groups and re-exports are all resolved. Spellings that would hide where a path leads
-//!   (a name for the crate root, a glob of it, a `#[path]` to another folder) are refused. A file
-//!   that `#[path]` names in its own folder counts as the module its name says; its `super` chain
-//!   is then read as reaching higher than it does, never lower.
+//!   (a name for the crate root, a glob of it, a `#[path]` to a folder that is not below) are refused. A file
+//!   that `#[path]` names counts as the module its name says; its `super` chain is then read as reaching
+//!   higher than it does, never lower.
+//! - One module style in all crates: a module's file stands beside the folder of its children.
 //! - Comments and documentation are exempt, for a documentation link depends on nothing. Test modules are not: a
 //!   lower layer that can only be tested through a higher one is not a layer.
 
@@ -71,6 +72,11 @@ fn follow(tokens: &[Token], mut i: usize, base: &[String], found: &mut Vec<Refer
     i
 }
 
+/// Whether a path attribute leads elsewhere than into a folder below that of its file.
+fn leads_away(path: &str) -> bool {
+    path.contains("..") || path.trim_start_matches(['"', 'r', '#']).starts_with('/')
+}
+
 /// Everything in `source`, the text of `module`, that the layers forbid: (line, what is wrong).
 fn violations(module: &[&str], source: &str) -> Vec<(usize, String)> {
     let Some(&own) = module.first() else {
@@ -105,8 +111,11 @@ fn violations(module: &[&str], source: &str) -> Vec<(usize, String)> {
                     here.pop();
                 }
             }
-            ("[" | ",", "path") if text(i + 2) == "=" && text(i + 3).contains('/') => {
-                wrong.push((line, String::from("this `#[path]` leads to another folder")));
+            ("[" | ",", "path") if text(i + 2) == "=" && leads_away(text(i + 3)) => {
+                wrong.push((
+                    line,
+                    String::from("this `#[path]` leads to a folder that is not below"),
+                ));
             }
             ("extern", "crate") if text(i + 2) == "self" => {
                 wrong.push((line, String::from("`extern crate self` renames the crate root")));
@@ -148,13 +157,8 @@ fn modules_use_only_modules_below_them() {
     for file in &files {
         let relative = file.strip_prefix(&src).expect("below src").with_extension("");
         let mut module: Vec<&str> = relative.iter().filter_map(|name| name.to_str()).collect();
-        if matches!(module.last(), Some(&("mod" | "lib"))) {
+        if module.last() == Some(&"lib") {
             module.pop();
-        }
-        // By its path attribute `area_tests.rs` is the module `tests` inside of `area`.
-        if let Some(owner) = module.last().and_then(|name| name.strip_suffix("_tests")) {
-            module.pop();
-            module.extend([owner, "tests"]);
         }
         let source = fs::read_to_string(file).expect("readable source");
         for (line, wrong) in violations(&module, &source) {
@@ -171,6 +175,20 @@ fn modules_use_only_modules_below_them() {
 }
 
 #[test]
+fn modules_stand_beside_their_folders() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(crates).expect("a folder") {
+        let src = entry.expect("an entry").path().join("src");
+        if src.is_dir() {
+            rust_files(&src, &mut wrong);
+        }
+    }
+    wrong.retain(|file| file.ends_with("mod.rs"));
+    assert!(wrong.is_empty(), "put each beside its folder, by the folder's name: {wrong:?}");
+}
+
+#[test]
 fn paths_that_stay_below_pass() {
     let accepted: &[(&[&str], &str)] = &[
         (&["percpu"], "use crate::{cid, rseq::{self, Outcome}, sys::Caps};"),
@@ -182,7 +200,7 @@ fn paths_that_stay_below_pass() {
         (&["sys"], "pub(crate) fn f(self) -> usize { self as usize } pub(in crate::sys) fn g() {}"),
         (&["sys"], "mod inner { mod deep { use super::super::Caps; } } use self::inner::X;"),
         (&["sys"], "#[cfg(test)] mod tests { use super::*; use crate::primitive::atomic; }"),
-        (&["sys", "arch"], "#[path = \"x86_64.rs\"] mod imp; fn f(path: &str) {}"),
+        (&["sys", "arch"], "#[path = \"arch/x86_64.rs\"] mod imp; fn f(path: &str) {}"),
         (&[], "pub use crate::percpu::Counter; pub mod sys;"),
     ];
     for (module, source) in accepted {

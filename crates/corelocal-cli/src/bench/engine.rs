@@ -379,5 +379,4 @@ pub fn calibrate(target: Duration, mut run: impl FnMut(u64) -> Duration) -> u64 
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
 mod tests;

@@ -139,5 +139,4 @@ fn up(nanos: f64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "bound_tests.rs"]
 mod tests;

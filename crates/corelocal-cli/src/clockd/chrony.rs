@@ -364,5 +364,4 @@ fn nanoseconds(seconds: f64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "chrony_tests.rs"]
 mod tests;

@@ -322,5 +322,4 @@ fn near_leap_second(state: State, realtime: u64) -> State {
 }
 
 #[cfg(test)]
-#[path = "keeper_tests.rs"]
 mod tests;

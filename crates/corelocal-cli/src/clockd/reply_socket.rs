@@ -169,5 +169,4 @@ fn let_others_send(name: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "reply_socket_tests.rs"]
 mod tests;

@@ -302,5 +302,4 @@ fn cpus(caps: &Caps) -> Finding {
 }
 
 #[cfg(test)]
-#[path = "findings_tests.rs"]
 mod tests;

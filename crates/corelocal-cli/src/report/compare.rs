@@ -313,5 +313,4 @@ pub fn verdict(better: Better, old: &Stat, new: &Stat) -> Verdict {
 }
 
 #[cfg(test)]
-#[path = "compare_tests.rs"]
 mod tests;

@@ -391,5 +391,4 @@ fn footer(report: &Report) -> Markup {
 }
 
 #[cfg(test)]
-#[path = "html_tests.rs"]
 mod tests;

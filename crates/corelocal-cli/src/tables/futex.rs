@@ -364,5 +364,4 @@ impl Drop for FileWord {
 }
 
 #[cfg(test)]
-#[path = "futex_tests.rs"]
 mod tests;

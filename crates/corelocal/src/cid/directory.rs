@@ -319,9 +319,7 @@ impl<const IDS: usize, const SLOTS: usize> Revoke for Directory<IDS, SLOTS> {
 pub struct AlreadyFrozen;
 
 #[cfg(all(test, not(loom)))]
-#[path = "directory_tests.rs"]
 mod tests;
 
 #[cfg(all(test, loom))]
-#[path = "directory_loom.rs"]
-mod loom_tests;
+mod loom;

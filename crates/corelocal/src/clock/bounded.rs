@@ -458,5 +458,4 @@ fn draw_next(found: Learnt) {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "bounded_tests.rs"]
 mod tests;

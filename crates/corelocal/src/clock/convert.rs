@@ -315,5 +315,4 @@ fn look(word: events::Word) -> Look {
 use super::convert_history::History;
 
 #[cfg(all(test, not(loom)))]
-#[path = "convert_tests.rs"]
 mod tests;

@@ -369,5 +369,4 @@ pub fn check() -> Epoch {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "events_tests.rs"]
 mod tests;

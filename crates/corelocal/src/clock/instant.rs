@@ -421,5 +421,4 @@ mod with_std {
 pub use with_std::OutOfRange;
 
 #[cfg(all(test, not(loom)))]
-#[path = "instant_tests.rs"]
 mod tests;

@@ -220,5 +220,4 @@ impl fmt::Debug for MockClocks {
 }
 
 #[cfg(test)]
-#[path = "mock_tests.rs"]
 mod tests;

@@ -237,5 +237,4 @@ fn tsc_is_the_source() -> bool {
 }
 
 #[cfg(test)]
-#[path = "probe_tests.rs"]
 mod tests;

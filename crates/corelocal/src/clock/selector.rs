@@ -339,5 +339,4 @@ fn limit_by_environment() -> Backend {
 }
 
 #[cfg(test)]
-#[path = "selector_tests.rs"]
 mod tests;

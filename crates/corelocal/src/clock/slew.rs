@@ -246,5 +246,4 @@ fn counts(nanos: u64, rate: u64) -> u64 {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "slew_tests.rs"]
 mod tests;

@@ -307,5 +307,4 @@ impl<I: SlotIndex> fmt::Debug for Word<I> {
 }
 
 #[cfg(test)]
-#[path = "core_word_tests.rs"]
 mod tests;

@@ -17,7 +17,7 @@
 //!    on that thread's node if slots go by node.
 //! 2. All bytes of a FREE block are 0, or what its list's owner left there (`Wipe`).
 //! 3. Regions of the process are never unmapped, so a stale base never points to foreign memory. A list that an
-//!    object owns is unmapped with the object, when none of its bases is in use (`area/mod.rs`).
+//!    object owns is unmapped with the object, when none of its bases is in use (`area.rs`).
 //! 4. No function blocks or uses a heap: blocks are allocated inside signal handlers and malloc.
 //! 5. The base of a region is a multiple of `SLOT_LEN`, so the base of a block yields its region.
 
@@ -302,5 +302,4 @@ pub(super) unsafe fn zero(at: *mut u8, len: usize, kind: Kind) {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "region_tests.rs"]
 mod tests;

@@ -342,5 +342,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "sums_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -328,5 +328,4 @@ impl<T: Copy + fmt::Debug> fmt::Debug for RcuCopy<T> {
 }
 
 #[cfg(test)]
-#[path = "copy_tests.rs"]
 mod tests;

@@ -209,8 +209,7 @@ impl Progress {
 }
 
 #[cfg(all(test, loom))]
-#[path = "grace_period_loom.rs"]
-mod loom_tests;
+mod loom;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -357,8 +357,7 @@ impl<S: Scope> fmt::Debug for Barrier<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "barrier_loom.rs"]
-mod loom_tests;
+mod loom;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

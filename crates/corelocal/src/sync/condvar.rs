@@ -432,5 +432,4 @@ impl<S: Scope> fmt::Debug for Condvar<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "condvar_loom.rs"]
-mod loom_tests;
+mod loom;

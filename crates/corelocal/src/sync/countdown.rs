@@ -167,5 +167,4 @@ impl<S: Scope> Countdown<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "countdown_loom.rs"]
-mod loom_tests;
+mod loom;

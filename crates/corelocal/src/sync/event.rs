@@ -304,5 +304,4 @@ impl<S: Scope> fmt::Debug for ManualEvent<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "event_loom.rs"]
-mod loom_tests;
+mod loom;

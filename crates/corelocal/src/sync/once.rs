@@ -445,5 +445,4 @@ impl fmt::Debug for Once {
 }
 
 #[cfg(all(test, loom))]
-#[path = "once_loom.rs"]
-mod loom_tests;
+mod loom;

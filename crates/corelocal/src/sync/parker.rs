@@ -171,5 +171,4 @@ impl<S: Scope> fmt::Debug for Parker<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "parker_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -285,8 +285,7 @@ fn wake_cold<S: Scope>(word: *const Futex<S>, waiters: u32) {
 }
 
 #[cfg(all(test, loom))]
-#[path = "permits_loom.rs"]
-mod loom_tests;
+mod loom;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

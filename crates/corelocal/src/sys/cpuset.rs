@@ -176,5 +176,4 @@ impl Iterator for Iter<'_> {
 }
 
 #[cfg(test)]
-#[path = "cpuset_tests.rs"]
 mod tests;

@@ -132,5 +132,4 @@ fn stall(line: &[u8]) -> Option<u32> {
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
-#[path = "memory_limit_tests.rs"]
 mod tests;

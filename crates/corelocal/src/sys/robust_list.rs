@@ -375,5 +375,4 @@ impl<'a> Thread<'a> {
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
-#[path = "robust_list_tests.rs"]
 mod tests;

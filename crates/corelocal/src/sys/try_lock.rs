@@ -176,5 +176,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "try_lock_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -207,5 +207,4 @@ struct Tables {
 }
 
 #[cfg(test)]
-#[path = "vdso_tests.rs"]
 mod tests;

@@ -322,5 +322,4 @@ impl Course {
 }
 
 #[cfg(test)]
-#[path = "ids_tests.rs"]
 mod tests;

@@ -66,5 +66,4 @@ impl Returned {
 }
 
 #[cfg(all(test, loom))]
-#[path = "deferred_spans_loom.rs"]
-mod loom_tests;
+mod loom;

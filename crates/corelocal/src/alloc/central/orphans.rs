@@ -67,5 +67,4 @@ impl Orphans {
 }
 
 #[cfg(all(test, loom))]
-#[path = "orphans_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -348,5 +348,4 @@ pub(in crate::alloc) fn count(place: Place) -> (usize, usize) {
 const _: () = assert!(CHUNK / 16 <= 64 * IN_A_WORD, "a bit for each of the smallest objects");
 
 #[cfg(test)]
-#[path = "spans_tests.rs"]
 pub(in crate::alloc) mod tests;

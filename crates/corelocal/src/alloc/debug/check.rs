@@ -135,7 +135,7 @@ pub(in crate::alloc) fn allocate(place: Place, size: usize) -> Option<u64> {
 }
 
 /// Checks an object that is about to be allocated, if it was freed before and only the program can have changed it
-/// since. The malloc itself writes to the first word (`central/mod.rs`) and releases whole pages
+/// since. The malloc itself writes to the first word (`central.rs`) and releases whole pages
 /// (`central/thinning.rs`), so objects that cross a page boundary are not checked.
 fn look_again(object: Object) {
     let size = object.place.shape().size;
@@ -332,5 +332,4 @@ fn leave_large(range: Range, item: u64) {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

@@ -328,5 +328,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-#[path = "guard_tests.rs"]
 mod tests;

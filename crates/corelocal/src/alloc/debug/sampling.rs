@@ -118,5 +118,4 @@ fn minus_log_of_rest(p: f64) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "sampling_tests.rs"]
 mod tests;

@@ -168,5 +168,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "bits_loom.rs"]
-mod loom_tests;
+mod loom;

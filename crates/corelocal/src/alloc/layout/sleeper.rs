@@ -57,5 +57,4 @@ impl Sleeper {
 }
 
 #[cfg(all(test, loom))]
-#[path = "sleeper_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -367,5 +367,4 @@ pub(in crate::alloc) unsafe fn break_up(range: Range, part: usize, len: usize) {
 }
 
 #[cfg(test)]
-#[path = "huge_tests.rs"]
 mod tests;

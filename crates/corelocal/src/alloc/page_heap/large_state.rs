@@ -20,5 +20,4 @@ pub(in crate::alloc) fn take_back(byte: &AtomicU8, is_out: u8, is_not: u8) -> bo
 }
 
 #[cfg(all(test, loom))]
-#[path = "large_state_loom.rs"]
-mod loom_tests;
+mod loom;

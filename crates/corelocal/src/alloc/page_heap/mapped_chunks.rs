@@ -292,5 +292,4 @@ impl Range {
 }
 
 #[cfg(test)]
-#[path = "mapped_chunks_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@
 //! It relies on two pairs. *Release store of the even number, acquire load of it*: a reader that sees the number sees
 //! the content it stands for, or a later one. *Release fence after the odd number, acquire fence before the second
 //! read*: a reader that copied any word of a later content sees, at the second read, that publication's odd number or
-//! a later one, and discards the copy. Known implementations have left out each of these; `sequence_loom.rs` has
+//! a later one, and discards the copy. Known implementations have left out each of these; `sequence/loom.rs` has
 //! those mistakes as models that must fail.
 //!
 //! Invariants:

@@ -264,5 +264,4 @@ impl Bias {
 }
 
 #[cfg(all(test, loom))]
-#[path = "bias_loom.rs"]
-mod loom_tests;
+mod loom;

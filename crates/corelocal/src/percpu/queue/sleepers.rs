@@ -32,11 +32,11 @@
 //! 3. Once cleared the bit stays cleared. It is cleared only if membarrier works. If membarrier is refused later (by
 //!    a filter installed meanwhile), consumers sleep for `GLIMPSE` at a time.
 
+#[cfg(loom)]
+use ::loom::sync::atomic::fence;
 #[cfg(not(loom))]
 use core::sync::atomic::fence;
 use core::time::Duration;
-#[cfg(loom)]
-use loom::sync::atomic::fence;
 
 use crate::percpu::blocking::{heavy_barrier, light_barrier, nap, wait, wake_one};
 use crate::primitive::atomic::{AtomicU32, Ordering};
@@ -211,5 +211,4 @@ mod asymmetric {
 }
 
 #[cfg(all(test, loom))]
-#[path = "sleepers_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -503,9 +503,7 @@ impl Slot {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "slot_tests.rs"]
 mod tests;
 
 #[cfg(all(test, loom))]
-#[path = "slot_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -189,5 +189,4 @@ impl<T, const N: usize> Drop for Taken<T, N> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "slot_loom.rs"]
-mod loom_tests;
+mod loom;

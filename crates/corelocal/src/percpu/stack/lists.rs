@@ -173,5 +173,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "lists_loom.rs"]
-mod loom_tests;
+mod loom;

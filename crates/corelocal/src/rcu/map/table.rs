@@ -426,5 +426,4 @@ impl<K, V> Locked<'_, K, V> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "table_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -441,5 +441,4 @@ fn holder_is_gone() -> ! {
 }
 
 #[cfg(all(test, loom))]
-#[path = "lock_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -103,5 +103,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "contended_hold_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -89,5 +89,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-#[path = "sequence_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -214,5 +214,4 @@ impl Raw {
 }
 
 #[cfg(all(test, loom))]
-#[path = "raw_loom.rs"]
-mod loom_tests;
+mod loom;

@@ -230,5 +230,4 @@ impl<S: Scope> fmt::Debug for RawRwLock<S> {
 }
 
 #[cfg(test)]
-#[path = "generic_tests.rs"]
 mod tests;

@@ -352,5 +352,4 @@ impl<S: Scope> Raw<S> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "raw_loom.rs"]
-mod loom_tests;
+mod loom;

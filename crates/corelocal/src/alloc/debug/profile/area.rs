@@ -335,5 +335,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-#[path = "area_tests.rs"]
 mod tests;

@@ -16,7 +16,7 @@ export CORELOCAL_TEST_SCALE=${CORELOCAL_TEST_SCALE:-0.05} PROPTEST_CASES=${PROPT
 declare -A cannot=(
     [queues_come_and_go]="measures resident memory, of which the sanitizer keeps what is freed"
     [segments_come_again]="measures resident memory, which the sanitizer uses, too"
-    [clock::probe::tests]="leaves, on purpose, what stands for the kernel's pages behind"
+    [clock::kernel::probe::tests]="leaves, on purpose, what stands for the kernel's pages behind"
     [clock::selector::tests]="leaves, on purpose, what stands for the kernel's pages behind"
     [a_trim_gives_back_what_was_drained]="measures resident memory, which the sanitizer uses, too"
     [little_address_space]="limits the address space, of which the sanitizer takes terabytes"

@@ -34,8 +34,8 @@ declare -A cannot=(
     [little_data]="valgrind takes the limit of writable memory for its own, so a child has none"
     [clock::selector::tests]="leaves pages behind on purpose, and compares times that a cpu of this speed takes"
     [clock::convert::tests::real_ticks]="compares times that a cpu of this speed takes"
-    [sys::program::tests::of_this_program]="valgrind shows a file of its own in place of /proc/self/cmdline"
-    [clock::probe::tests]="leaves pages behind on purpose"
+    [sys::process::program::tests::of_this_program]="valgrind shows a file of its own in place of /proc/self/cmdline"
+    [clock::kernel::probe::tests]="leaves pages behind on purpose"
 )
 
 need_rust

@@ -13,7 +13,7 @@ fn main() {
     if of_target("OS") != "linux" || of_target("ENV") != "gnu" {
         return;
     }
-    // Threads may be executing the library's code at any time: see `sys/nodelete.rs` of the library.
+    // Threads may be executing the library's code at any time: see `sys/process/nodelete.rs` of the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let out = std::env::var("OUT_DIR").expect("cargo says where");
     std::fs::write(Path::new(&out).join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")

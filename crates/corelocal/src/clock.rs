@@ -66,54 +66,31 @@ pub mod page;
 #[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 mod anchor;
 mod bounded;
-mod bounded_cache;
-mod bounded_kernel;
-mod bounded_line;
 mod clocks;
 mod convert;
-mod convert_history;
-mod convert_segment;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod convert_x86_64;
 mod counter;
-mod date;
 mod events;
-mod events_distance;
-mod events_sources;
-#[cfg(target_os = "linux")]
-mod events_watcher;
-mod events_word;
 mod instant;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
-mod kernel_page;
+mod kernel;
 #[cfg(not(loom))]
 mod mock;
-#[cfg(not(loom))]
-mod mock_latch;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
-mod paravirtual;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
-mod probe;
 #[cfg_attr(
     not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))),
-    path = "clock/selector_portable.rs"
+    path = "clock/selector/portable.rs"
 )]
 mod selector;
-#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
-mod slew;
 mod status;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 mod synthetic;
 mod ticks;
-mod vdso;
 
 pub use bounded::{Bounded, Leap, Unbounded, now_bounded};
 pub use clocks::{Clocks, SystemClocks};
 pub use convert::{Converter, NoTime, Unknown};
 pub use counter::Fence;
-pub use events::{Change, Epoch, check, epoch};
 #[cfg(target_os = "linux")]
-pub use events_watcher::Watcher;
+pub use events::watcher::Watcher;
+pub use events::{Change, Epoch, check, epoch};
 #[cfg(feature = "std")]
 pub use instant::OutOfRange;
 pub use instant::{Instant, Timestamp};
@@ -158,7 +135,7 @@ struct Kernel;
 impl Truth for Kernel {
     #[inline(always)]
     fn read(clock: Clock) -> u64 {
-        vdso::read(clock as libc::clockid_t)
+        kernel::vdso::read(clock as libc::clockid_t)
     }
 }
 

@@ -13,65 +13,51 @@
 
 #[cfg(not(loom))]
 pub mod area;
-#[cfg_attr(loom, path = "percpu/block_loom.rs")]
-mod block;
-#[cfg(any(not(loom), test))]
-mod block_state;
-mod blocking;
 mod core_word;
 mod counter;
 mod counter_vec;
-mod cursor;
 mod gauge;
 pub mod histogram;
-mod in_transit;
-mod item_words;
-mod lazy_block;
 mod lock;
+mod machinery;
 mod max;
 mod once_slot;
 mod per_cpu;
 mod pool;
 mod push_error;
 mod queue;
-#[cfg(not(loom))]
-mod reader_counts;
-#[cfg(not(loom))]
-mod region;
 mod remote;
 mod ring;
 mod shard;
-mod slot;
 mod stack;
-mod sums;
 #[cfg(not(loom))]
 mod trim;
-mod word_operations;
 
-pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
+pub use crate::sys::forks::orphaned::{Orphaned, OrphanedGuard};
 #[cfg(not(loom))]
 pub use area::Area;
-#[cfg(not(any(loom, miri)))]
-pub(crate) use block::Block;
-#[cfg(not(loom))]
-pub(crate) use blocking::{heavy_barrier, light_barrier};
-pub use core_word::{Mismatch, Word};
+pub use core_word::Word;
 pub use counter::Counter;
 pub use counter_vec::{CounterVec, OutOfRange};
 pub use gauge::{Gauge, InFlight};
 pub use histogram::Histogram;
 pub use lock::{Guard, Lock};
+#[cfg(not(any(loom, miri)))]
+pub(crate) use machinery::block::Block;
+#[cfg(not(loom))]
+pub(crate) use machinery::blocking::{heavy_barrier, light_barrier};
+#[cfg(not(loom))]
+pub(crate) use machinery::reader_counts::{Group, ReaderCounts};
+#[cfg(not(any(loom, miri)))]
+pub(crate) use machinery::slot::{Kind, Zeroed};
+pub use machinery::word_operations::Mismatch;
 pub use max::{Max, Min};
 pub use per_cpu::{IntoIter, Iter, IterMut, PerCpu, Unavailable};
 pub use pool::{Pool, Pooled};
 pub use push_error::PushError;
 pub use queue::Queue;
-#[cfg(not(loom))]
-pub(crate) use reader_counts::{Group, ReaderCounts};
 pub use ring::Ring;
 pub use shard::Shard;
-#[cfg(not(any(loom, miri)))]
-pub(crate) use slot::{Kind, Zeroed};
 pub use stack::{Batch, Stack};
 #[cfg(not(loom))]
 pub use trim::{Memory, memory, trim};

@@ -11,21 +11,14 @@
 #[cfg(any(test, feature = "std"))]
 mod arc_guard;
 mod barrier;
-mod bounded_wait;
 mod condvar;
-mod condvar_guard;
 mod countdown;
 mod event;
-mod fairness;
-mod futex;
-mod guard_traits;
 mod latch;
-mod lazy_lock;
+mod machinery;
 mod mutex;
 mod once;
-mod once_lock;
 mod parker;
-mod permits;
 #[cfg(not(loom))]
 mod pi;
 #[cfg(any(test, feature = "std"))]
@@ -37,29 +30,28 @@ mod raw;
 mod reentrant;
 mod robust;
 mod rwlock;
-mod scope;
 mod semaphore;
 #[cfg(not(loom))]
 pub mod shared;
-mod spin;
-mod timeout;
 mod wait_many;
 
+pub use crate::sys::forks::orphaned::{Orphaned, OrphanedGuard};
 pub use crate::sys::futex::Deadline;
-pub use crate::sys::orphaned::{Orphaned, OrphanedGuard};
 #[cfg(any(test, feature = "std"))]
 pub use arc_guard::ArcGuard;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
-pub use condvar_guard::{CondvarGuard, OwnedGuard};
+pub use condvar::guard::{CondvarGuard, OwnedGuard};
 pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
-pub use lazy_lock::LazyLock;
+pub use machinery::scope::{Private, Scope, Shared};
+pub use machinery::timeout::WaitTimeoutResult;
 #[cfg(any(test, feature = "std"))]
 pub use mutex::ArcMutexGuard;
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
+pub use once::lazy::LazyLock;
+pub use once::lock::OnceLock;
 pub use once::{Once, OnceState};
-pub use once_lock::OnceLock;
 pub use parker::Parker;
 #[cfg(not(loom))]
 pub use pi::{PiCondvar, PiMutex, PiMutexGuard, RobustPiMutex};
@@ -79,11 +71,9 @@ pub use rwlock::{ArcRwLockReadGuard, ArcRwLockUpgradableGuard, ArcRwLockWriteGua
 pub use rwlock::{
     MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableGuard, RwLockWriteGuard,
 };
-pub use scope::{Private, Scope, Shared};
 #[cfg(any(test, feature = "std"))]
 pub use semaphore::ArcPermit;
 pub use semaphore::{Permit, Semaphore};
-pub use timeout::WaitTimeoutResult;
 pub use wait_many::{
     MAX_WAITABLES, WaitError, Waitable, wait_all, wait_all_for, wait_all_until, wait_any,
     wait_any_for, wait_any_until,

@@ -13,91 +13,52 @@
 
 pub(crate) mod arch;
 mod caps;
-mod cgroup;
-mod cpulist;
-mod cpuset;
-pub(crate) mod environment;
+pub(crate) mod cpu;
 mod errno;
 pub(crate) mod file;
-mod file_size;
-#[cfg(not(loom))]
-mod fork_survivor;
 pub(crate) mod forks;
 pub mod futex;
-#[cfg(not(loom))]
-pub(crate) mod huge_pages;
 pub(crate) mod kernel_clock;
-pub(crate) mod lazy_mapping;
-pub(crate) mod lines;
 pub mod membarrier;
-#[cfg(not(loom))]
-pub(crate) mod memory_limit;
-mod nodelete;
+pub(crate) mod memory;
 pub(crate) mod once;
-pub(crate) mod orphaned;
-pub(crate) mod owner_tag;
-pub(crate) mod page_size;
-pub(crate) mod pages;
-#[cfg(all(test, not(any(loom, miri))))]
-pub(crate) mod pages_emulated;
-pub(crate) mod pipe;
-mod possible_cpus;
-#[cfg(not(loom))]
-pub(crate) mod program;
-pub(crate) mod robust_list;
+pub(crate) mod process;
 pub(crate) mod rseq;
 #[cfg(feature = "serde")]
 mod serialize;
-pub(crate) mod shared_file;
-#[cfg(not(any(loom, miri)))]
-pub(crate) mod shared_memory;
-#[cfg(feature = "std")]
-pub(crate) mod signals;
 pub(crate) mod sleep;
-pub(crate) mod stack;
-#[cfg(not(any(loom, miri)))]
-pub(crate) mod stderr;
 mod syscall;
 pub(crate) mod thread;
-#[cfg(all(feature = "std", not(loom)))]
-pub(crate) mod thread_count;
-#[cfg(not(loom))]
-pub(crate) mod thread_id;
-#[cfg(not(loom))]
-pub(crate) mod thread_serial;
 pub mod topology;
-pub(crate) mod trust;
 pub(crate) mod try_lock;
 pub mod vdso;
-pub(crate) mod wipe_on_fork;
-pub(crate) mod words;
 
 use crate::primitive::global::{AtomicUsize, Ordering};
 pub use caps::{Caps, Release, Vdso};
+pub(crate) use cpu::possible_cpus::{allowed_cpus, possible_ids};
+#[cfg(not(loom))]
+pub(crate) use cpu::possible_cpus::{nodes_with_cpus, nodes_with_cpus_and_memory};
 pub use errno::Errno;
 #[doc(hidden)]
-pub use file_size::without_sigxfsz;
-pub(crate) use possible_cpus::{allowed_cpus, possible_ids};
-#[cfg(not(loom))]
-pub(crate) use possible_cpus::{nodes_with_cpus, nodes_with_cpus_and_memory};
+pub use file::size::without_sigxfsz;
+#[doc(hidden)]
+pub use file::trust::{is_trusted_file, is_trusted_folder};
+#[doc(hidden)]
+pub use forks::wipe_on_fork::WipeOnFork;
 pub use rseq::{Abi, Owner, Refusal, Registration};
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
 pub use rseq::{in_vfork_child, vfork};
-#[doc(hidden)]
-pub use trust::{is_trusted_file, is_trusted_folder};
-#[doc(hidden)]
-pub use wipe_on_fork::WipeOnFork;
 
 /// What the malloc's own crate needs of the process without a call of libc, which a preloaded library may answer.
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
 pub mod without_libc {
-    pub use super::environment::{auxiliary, is_foreign, variable};
     pub use super::kernel_clock::nanoseconds;
+    pub use super::process::environment::{auxiliary, is_foreign, variable};
+    pub use super::process::words::signal;
     pub use super::process_id;
     pub use super::syscall::syscall;
-    pub use super::words::signal;
 }
 
 /// `getpid()`, see getpid(2).

@@ -182,7 +182,7 @@ mod tests {
     fn functions_without_a_path_are_known_by_their_file() {
         for (source, is_ours) in [
             ("/home/me/corelocal/crates/corelocal/src/sync/mutex/lock.rs:326", true),
-            ("/home/me/.cargo/registry/src/x/corelocal-0.1.0/src/sys/stack.rs:32", true),
+            ("/home/me/.cargo/registry/src/x/corelocal-0.1.0/src/sys/thread/stack.rs:32", true),
             ("/home/me/.cargo/registry/src/x/lock_api-0.4.12/src/mutex.rs:3", true),
             ("/home/me/corelocal/crates/corelocal-cli/src/sync/x.rs:1", false),
             ("/home/me/corelocal/crates/corelocal/src/percpu/counter.rs:1", false),

@@ -4,7 +4,7 @@
 //! 1. A file is used only if it has the bytes that this command carries. They are compared each time.
 //! 2. Each version has a folder of its own, so programs that have an older one loaded keep it.
 //! 3. Between the comparison and the loader's look at the path no other user can put something else there: the file, its folder
-//!    and all folders above it are this user's or root's, and only they may change names in them (`sys/trust.rs`).
+//!    and all folders above it are this user's or root's, and only they may change names in them (`sys/file/trust.rs`).
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};

@@ -12,8 +12,8 @@
 //!   resident:SIZE         the target for the heap (`background/target.rs`)
 //!   pressure:no           memory pressure is not watched (`page_heap/pressure.rs`)
 //! ```
-//! Words are separated by commas. Those that nothing knows are reported on standard error (`sys/words.rs`); those of
-//! the preloaded library are known, too.
+//! Words are separated by commas. Those that nothing knows are reported on standard error (`sys/process/words.rs`);
+//! those of the preloaded library are known, too.
 //!
 //! # Invariants
 //! 1. `MODES` changes from `UNREAD` to its final value once. All other values are stored before it.
@@ -23,8 +23,9 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 
 use super::layout::chunk::CHUNK;
 use super::layout::range::Range;
-use crate::sys::words::{Variable, signal};
-use crate::sys::{environment, process_id};
+use crate::sys::process::environment;
+use crate::sys::process::words::{Variable, signal};
+use crate::sys::process_id;
 
 /// The modes of the process, in which objects are treated specially.
 #[derive(Clone, Copy)]

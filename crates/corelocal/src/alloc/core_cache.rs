@@ -233,7 +233,7 @@ impl CoreCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::pages;
+    use crate::sys::memory::pages;
 
     /// A cache that belongs to no core.
     fn core_cache() -> &'static CoreCache {

@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use crate::sys::stderr::Line;
+use crate::sys::file::stderr::Line;
 
 /// Kinds of misuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sys::environment;
+use crate::sys::process::environment;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 

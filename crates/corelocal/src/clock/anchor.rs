@@ -1,8 +1,8 @@
 //! Back-ends 2 and 3: a counter, anchored to the true clock every 32 ms by the next reading.
 //!
-//! For kernels whose pages have an unknown layout. It uses stable ABI only: the vDSO's function returns the time, and
-//! a counter (the cpu's, or KVM's page for its guest) how much has passed since. `slew.rs` joins the two. This file
-//! lets any number of threads read one line, while one of them, or a signal handler in the middle of another's
+//! For kernels whose pages have an unknown layout. It uses stable ABI only: the vDSO's function returns the time, and a
+//! counter (the cpu's, or KVM's page for its guest) how much has passed since. `anchor/slew.rs` joins the two. This
+//! file lets any number of threads read one line, while one of them, or a signal handler in the middle of another's
 //! attempt, publishes the next.
 //!
 //! # Data flow
@@ -28,9 +28,12 @@
 //! ```
 //! It sees 8 or later because B's words come after B's fence, which comes after A's exchange.
 
-use super::slew::{self, Line, Sample};
+#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+pub(in crate::clock) mod slew;
+
 use super::status::Cause;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use slew::{Line, Sample};
 
 /// Slots. One is current; one more for each thread that is at this moment making the next line.
 const SLOTS: usize = if cfg!(loom) { 3 } else { 16 };

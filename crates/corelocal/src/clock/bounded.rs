@@ -5,8 +5,8 @@
 //!
 //! The kernel keeps the bound that its time daemon gave it (`adjtimex(2)`): greatest error, and how fast it
 //! grows until the daemon looks again, 500 ppm. Asking takes a system call, so what was learnt is kept for
-//! [`PERIOD`], in `bounded_cache.rs`; what the clock may drift by meanwhile is part of it. Where the vDSO's
-//! data is read, both bounds are lines over the cpu's counter until the kernel's next tick (`bounded_line.rs`), so
+//! [`PERIOD`], in `bounded/cache.rs`; what the clock may drift by meanwhile is part of it. Where the vDSO's
+//! data is read, both bounds are lines over the cpu's counter until the kernel's next tick (`bounded/line.rs`), so
 //! that most readings are one multiplication.
 //!
 //! # Data's way
@@ -27,14 +27,18 @@
 //!    That is remembered in a word that can always be read: see [`Past`].
 //! 4. A line is of what was learnt beside it, and begins while that holds.
 
+pub(in crate::clock) mod cache;
+pub(in crate::clock) mod kernel;
+pub(in crate::clock) mod line;
+
 use core::fmt;
 
-#[cfg(not(loom))]
-use super::bounded_cache::Cache;
-use super::bounded_cache::Words;
-use super::bounded_kernel::{Answer, ask};
-use super::{Clock, SELECTOR, Timestamp, bounded_line, events};
+use super::{Clock, SELECTOR, Timestamp, events};
 use crate::sys::Errno;
+#[cfg(not(loom))]
+use cache::Cache;
+use cache::Words;
+use kernel::{Answer, ask};
 
 /// For how long the kernel is not asked again, in nanoseconds.
 const PERIOD: u64 = 4_000_000;
@@ -186,7 +190,7 @@ impl Learnt {
 
     fn words(&self) -> Words {
         let worth = worth(self.state, self.leap);
-        let line = bounded_line::draw(self.earliest, self.latest, |now| self.holds(now));
+        let line = line::draw(self.earliest, self.latest, |now| self.holds(now));
         let facts = [worth, self.at, self.earliest, self.latest, self.past.word()];
         let mut words = line.into_iter().chain(facts);
         core::array::from_fn(|_| words.next().unwrap_or(0))
@@ -331,7 +335,8 @@ fn learn_by(upsets: impl Fn() -> u32, ask: impl Fn() -> Answer, last: Option<Pas
         let answer = ask();
         (answer, (before, SELECTOR.read::<true>(Clock::Monotonic)))
     };
-    // Always a value: of a `None` the compiler would compare the empty content ahead of the test, which valgrind reports.
+    // Always a value: of a `None` the compiler would compare the empty content ahead of the test, which valgrind
+    // reports.
     let (mut answer, mut around) = timed();
     for _ in 0..2 {
         if width(around) < QUICK {
@@ -386,7 +391,7 @@ static CACHE: Cache = Cache::new();
 #[inline]
 pub fn now_bounded() -> Result<Bounded, Unbounded> {
     #[cfg(not(loom))]
-    match bounded_line::read(&CACHE) {
+    match line::read(&CACHE) {
         Some((earliest, latest, 0)) => {
             return bounded(earliest, latest, State::Bounded, Leap::None);
         }
@@ -411,7 +416,7 @@ fn without_line() -> Result<Bounded, Unbounded> {
     let (now, words) = look(|| SELECTOR.read::<true>(Clock::Monotonic));
     match words.map(|words| (Learnt::of(&words), words)) {
         Some((learnt, words)) if learnt.holds(now) => {
-            if bounded_line::is_over(words[0], words[1]) {
+            if line::is_over(words[0], words[1]) {
                 // Another thread may have learnt it meanwhile. A thread that is just doing so does it for all.
                 draw_next(learnt);
             }

@@ -1,8 +1,8 @@
 //! The clocks as a type parameter, so that a test can put other ones in their place.
 //!
 //! Code that asks for the time through a parameter of type [`Clocks`] reads the system's clocks in a program and a
-//! [`MockClocks`](super::MockClocks) in its tests. [`SystemClocks`] has no size, and each of its methods is the function
-//! of the same name in this module: compiled, nothing is left of it.
+//! [`MockClocks`](super::MockClocks) in its tests. [`SystemClocks`] has no size, and each of its methods is the
+//! function of the same name in this module: compiled, nothing is left of it.
 //!
 //! # Invariant
 //! 1. A pointer to clocks forwards each method of the trait to the method of the same name: one that fell back to a

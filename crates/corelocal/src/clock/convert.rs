@@ -25,11 +25,16 @@
 //! 3. A tick has a time only by a segment that covers it and includes its epoch. It was then taken between two
 //!    consistent readings, or at the same instant as one.
 
-use super::convert_segment::{self as segment, ONE, Segment};
+pub(in crate::clock) mod history;
+pub(in crate::clock) mod segment;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(in crate::clock) mod x86_64;
+
 use super::events::{self, Change, Epoch};
 use super::ticks::{self, Stamp, Ticks};
 use super::{Clock, SELECTOR};
 use core::fmt;
+use segment::{ONE, Segment};
 
 /// What a look at counter and clock found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +317,7 @@ fn look(word: events::Word) -> Look {
     Look { ticks, nanos: ticks, doubt: 0, rate: Some(ONE), ahead: events::realtime_ahead() }
 }
 
-use super::convert_history::History;
+use history::History;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

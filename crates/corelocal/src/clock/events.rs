@@ -19,15 +19,21 @@
 //!    by the thread that changed the word. So for a moment an epoch may be new without a count that says why.
 //! 2. The known values of a source change only by compare-exchange from the ones that the checking thread had read
 //!    before it looked. So each change is counted once, and a thread that was delayed cannot restore old values.
-//! 3. The word's kind (`events_word.rs`) is 0 until the first check. Then it changes only together with the number.
+//! 3. The word's kind (`events/word.rs`) is 0 until the first check. Then it changes only together with the number.
+
+pub(in crate::clock) mod distance;
+pub(in crate::clock) mod sources;
+#[cfg(target_os = "linux")]
+pub(in crate::clock) mod watcher;
+pub(in crate::clock) mod word;
 
 use core::fmt;
 
-use super::events_distance::{Distance, Range};
-use super::events_sources::{self, Seen};
-pub(super) use super::events_word::Word;
-use super::events_word::number;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
+use distance::{Distance, Range};
+use sources::Seen;
+pub(super) use word::Word;
+use word::number;
 
 /// Something that happened to the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -296,7 +302,7 @@ static EVENTS: Events = Events::new();
 /// What ticks are counted in, with the number.
 #[inline(always)]
 pub(super) fn word() -> Word {
-    EVENTS.word(|| EVENTS.look(events_sources::look))
+    EVENTS.word(|| EVENTS.look(sources::look))
 }
 
 /// The number of the epoch that has this word.
@@ -364,7 +370,7 @@ pub fn epoch() -> u64 {
 /// }
 /// ```
 pub fn check() -> Epoch {
-    EVENTS.look(events_sources::look);
+    EVENTS.look(sources::look);
     EVENTS.epoch(super::SELECTOR.epoch())
 }
 

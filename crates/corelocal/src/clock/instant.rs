@@ -8,12 +8,14 @@
 //! 1. The number is of nanoseconds since the zero of `CLOCK_MONOTONIC`. It may be negative: an hour before
 //!    a moment shortly after boot.
 
+pub(in crate::clock) mod date;
+
 use core::fmt::Alignment;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 use core::time::Duration;
 
-use super::date::Text;
 use crate::sys::futex::Deadline;
+use date::Text;
 
 /// A moment of `CLOCK_MONOTONIC`: for measuring how long something takes.
 ///
@@ -74,8 +76,8 @@ impl Instant {
 
 /// A moment of `CLOCK_REALTIME`: a date and time of day.
 ///
-/// Dates from the year 1677 to 2262 can be told. 8 bytes. Its text is that of RFC 3339, in UTC, with nine digits after the
-/// seconds or as many as the precision says; digits that have no room are cut off, towards the past.
+/// Dates from the year 1677 to 2262 can be told. 8 bytes. Its text is that of RFC 3339, in UTC, with nine digits after
+/// the seconds or as many as the precision says; digits that have no room are cut off, towards the past.
 ///
 /// ```
 /// use corelocal::clock::Timestamp;

@@ -5,12 +5,15 @@
 //!    never seen apart.
 //! 2. Sums that are out of range end at the last moment there is, as those of [`Instant`] do.
 
+#[cfg(not(loom))]
+pub(in crate::clock) mod latch;
+
 use core::fmt;
 use core::time::Duration;
 
 use super::bounded::{self, State};
-use super::mock_latch::Latch;
 use super::{Bounded, Clocks, Instant, Leap, Timestamp, Unbounded};
+use latch::Latch;
 
 /// Clocks for tests: they stand until they are advanced or set, and go back only if they are set back.
 ///

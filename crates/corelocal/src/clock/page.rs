@@ -11,9 +11,9 @@
 //! | [`vmclock`] | a hypervisor: `/dev/vmclock0` | true time by the counter, its errors, disruptions |
 //! | [`clockbound`] | the ClockBound daemon | the error of `CLOCK_REALTIME` |
 //!
-//! Each is a `Page` that can lie in any memory. [`Publisher`] keeps one in a file, [`Subscriber`] reads it
-//! there if it is of a user that can be believed; other programs' readers read ours, and ours theirs. [`State`] is what a writer knows, from which
-//! each encoding takes what it has a place for.
+//! Each is a `Page` that can lie in any memory. [`Publisher`] keeps one in a file, [`Subscriber`] reads it there if it
+//! is of a user that can be believed; other programs' readers read ours, and ours theirs. [`State`] is what a writer
+//! knows, from which each encoding takes what it has a place for.
 //!
 //! ```
 //! # #[cfg(not(target_os = "linux"))] fn main() {}

@@ -3,11 +3,11 @@
 //!
 //! # Data flow
 //! ```text
-//!   read ──► route ──┬─ the address of the vDSO's data: kernel_page.rs, inline
+//!   read ──► route ──┬─ the address of the vDSO's data: kernel/page.rs, inline
 //!                    └─ a small number ──► read_otherwise ──┬─ the data, with retries   back-end 1
 //!                                                          ├─ anchor.rs, pvclock      back-end 2
 //!                                                          ├─ anchor.rs, counter      back-end 3
-//!                                                          └─ vdso.rs                 back-end 4
+//!                                                          └─ kernel/vdso.rs                 back-end 4
 //!   unsettled ──► validating ──► 1 ──► 2 ──► 3 ──► 4       (an inconsistency leads to the right, counted)
 //! ```
 //! `handover.rs` explains why no clock goes back when one back-end follows another.
@@ -38,14 +38,15 @@ use self::handover::Floors;
 use super::Clock;
 use super::anchor::Anchors;
 use super::counter::{self, Fence, how};
-use super::kernel_page::{self, KernelPage, Mode};
+use super::kernel::page::{self, KernelPage, Mode};
+use super::kernel::paravirtual;
+use super::kernel::probe;
 use super::page::pvclock;
-use super::paravirtual;
-use super::probe;
 use super::status::{Backend, Cause, Counts, Source, Status};
 use crate::primitive::global::{AtomicU32, AtomicUsize, Ordering};
-use crate::sys::words::Variable;
-use crate::sys::{WipeOnFork, environment};
+use crate::sys::WipeOnFork;
+use crate::sys::process::environment;
+use crate::sys::process::words::Variable;
 
 /// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
 /// As a signed number that is negative, so one comparison tells it from a page's address.
@@ -253,7 +254,7 @@ impl<T: Truth> Selector<T> {
             Err(Cause::UpdateStalled) => return self.wait_for_page(page, clock),
             read => read?,
         };
-        let is_due = kernel_page::is_checked(reading.sequence.into())
+        let is_due = page::is_checked(reading.sequence.into())
             && self.sequence.swap(reading.sequence, Ordering::Relaxed) != reading.sequence;
         if is_due {
             self.compare(page, mode, clock)?;

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::Clock;
 use super::counter::{self, Fence};
-use super::kernel_page::{KernelPage, Layout, offset};
+use super::kernel::page::{KernelPage, Layout, offset};
 
 /// Seconds of the four clocks at the beginning.
 const START: [(Clock, u64); 6] = [

@@ -1,5 +1,5 @@
-//! A stand-in for the kernel: the few calls that the portable form needs, by std. All others are refused, as by a kernel that
-//! does not know them, and the library falls back as it does there.
+//! A stand-in for the kernel: the few calls that the portable form needs, by std. All others are refused, as by a
+//! kernel that does not know them, and the library falls back as it does there.
 //!
 //! # Invariants
 //! 1. Each result is one that Linux could have returned.

@@ -1,5 +1,5 @@
-//! Names of the kernel's interface, for systems that are not Linux: constants and types as Linux on x86-64 has them. The
-//! stand-in for the kernel (`kernel.rs`) knows these numbers; no other system sees them.
+//! Names of the kernel's interface, for systems that are not Linux: constants and types as Linux on x86-64 has them.
+//! The stand-in for the kernel (`kernel.rs`) knows these numbers; no other system sees them.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,5 @@
-//! Functions of Linux's libc that fail here, as under a kernel without them: the library falls back, or returns the error.
+//! Functions of Linux's libc that fail here, as under a kernel without them: the library falls back, or returns the
+//! error.
 
 #![allow(
     missing_docs,

@@ -6,8 +6,8 @@
 //!
 //! # Data flow
 //! ```text
-//!   take ──► a free block of the area's regions (region.rs), or of a new one ──► Cell
-//!   Cell ──► an operation on one of its words (cell_operations.rs): a critical section on this core's (word_operations.rs)
+//!   take ──► a free block of the area's regions (machinery/region.rs), or of a new one ──► Cell
+//!   Cell ──► an operation on one of its words (cell_operations.rs): a critical section on this core's (machinery/word_operations.rs)
 //!   drop ──► its words become 0, where any core has changed them ──► free
 //! ```
 //!
@@ -21,9 +21,9 @@
 //! ```
 //!
 //! # The initial image
-//! It is not in memory. A word is stored as its difference from its initial value (`word_operations.rs`, invariant
-//! 3), so untouched pages hold any image. No page is filled, and a core that comes for the first time needs no
-//! initialisation that could race.
+//! It is not in memory. A word is stored as its difference from its initial value (`machinery/word_operations.rs`,
+//! invariant 3), so untouched pages hold any image. No page is filled, and a core that comes for the first time needs
+//! no initialisation that could race.
 //!
 //! # Invariants
 //! 1. A cell's block belongs to it until it is dropped, and a cell borrows its area. So when an area is dropped none
@@ -43,9 +43,9 @@ pub use cell_operations::CellWord;
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::block::Block;
-use super::region::{self, List};
-use super::slot::Kind;
+use super::machinery::block::Block;
+use super::machinery::region::{self, List};
+use super::machinery::slot::Kind;
 use super::trim;
 use crate::cid::{self, Busy, Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicU64, Ordering};

@@ -1,14 +1,14 @@
 //! A word for each core, from which other structures are built.
 //!
 //! # Data flow
-//! The operations are those of every per-core word (`word_operations.rs`): a critical section on the slot's word, or
-//! an atomic operation on a shared slot's word, or on `inside` if there is no memory for slots.
+//! The operations are those of every per-core word (`machinery/word_operations.rs`): a critical section on the slot's
+//! word, or an atomic operation on a shared slot's word, or on `inside` if there is no memory for slots.
 
 use core::fmt;
 
-use super::lazy_block::{Fallback, Owned};
+use super::machinery::lazy_block::{Fallback, Owned};
+use super::machinery::word_operations::{self, EachWord, Mismatch};
 use super::shard::Shard;
-use super::word_operations::{self, EachWord};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{self, Exit, Index, Slots, Yielded};
@@ -60,18 +60,6 @@ pub struct Word<I: SlotIndex = Cid> {
     words: Owned<AtomicU64, I>,
     inside: AtomicU64,
 }
-
-/// The word was not the expected one. Nothing was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mismatch;
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the core's word is another than expected")
-    }
-}
-
-impl core::error::Error for Mismatch {}
 
 impl<I: SlotIndex> Word<I> {
     /// Creates words of 0.

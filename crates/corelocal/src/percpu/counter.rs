@@ -1,8 +1,8 @@
-//! The statistics counter: one sum (`sums.rs`) that is added to, read and taken.
+//! The statistics counter: one sum (`machinery/sums.rs`) that is added to, read and taken.
 
 use core::fmt;
 
-use super::sums::Sum;
+use super::machinery::sums::Sum;
 use crate::cid::{Cid, SlotIndex};
 
 /// A counter that threads on different cores add to without contention.

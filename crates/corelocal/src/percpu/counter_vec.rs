@@ -1,8 +1,8 @@
-//! Many counters in one: sums (`sums.rs`) whose words lie side by side on each core.
+//! Many counters in one: sums (`machinery/sums.rs`) whose words lie side by side on each core.
 
 use core::{array, fmt};
 
-use super::sums::{LINE, Sums};
+use super::machinery::sums::{LINE, Sums};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::AtomicI64;
 

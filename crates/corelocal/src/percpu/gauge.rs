@@ -1,8 +1,8 @@
-//! The gauge: one sum (`sums.rs`) that goes up and down and can be set.
+//! The gauge: one sum (`machinery/sums.rs`) that goes up and down and can be set.
 
 use core::fmt;
 
-use super::sums::Sum;
+use super::machinery::sums::Sum;
 use crate::cid::{Cid, SlotIndex};
 
 /// A value that goes up and down, such as the requests in flight or the bytes in a cache.

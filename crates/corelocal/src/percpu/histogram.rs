@@ -2,12 +2,12 @@
 //!
 //! # Data flow
 //! `record` → the value's bucket, by a bit scan and two shifts (`bucket.rs`) → critical section `add_at` on that
-//! bucket's word in this core's slot. Buckets are sums (`sums.rs`), so fallbacks and takes are those of every sum.
-//! Readers walk the buckets, or copy them into a [`Snapshot`] (`snapshot.rs`).
+//! bucket's word in this core's slot. Buckets are sums (`machinery/sums.rs`), so fallbacks and takes are those of every
+//! sum. Readers walk the buckets, or copy them into a [`Snapshot`] (`snapshot.rs`).
 //!
 //! # Invariants
 //! 1. There is one sum for each bucket, and each value has one bucket.
-//! 2. No count is negative. A reader may find a sum below 0 while a trim moves part of it (`sums.rs`). It reads such
+//! 2. No count is negative. A reader may find a sum below 0 while a trim moves part of it (`machinery/sums.rs`). It reads such
 //!    a sum as 0 and does not take it.
 
 mod bucket;
@@ -19,7 +19,7 @@ pub use snapshot::Snapshot;
 use core::fmt;
 
 use self::bucket::private::Sealed;
-use super::sums::{LINE, Sums};
+use super::machinery::sums::{LINE, Sums};
 use crate::cid::{Cid, SlotIndex};
 
 /// The most that a bucket counts: so little that several threads may add as much at once.
@@ -114,8 +114,8 @@ where
         self.record_n(value, 1);
     }
 
-    /// Records a value `n` times at the cost of one. From 65,536 times on the bucket is read as well, and what would exceed
-    /// 2^61 is not counted; smaller numbers take two days of calls to get there.
+    /// Records a value `n` times at the cost of one. From 65,536 times on the bucket is read as well, and what would
+    /// exceed 2^61 is not counted; smaller numbers take two days of calls to get there.
     #[inline]
     pub fn record_n(&self, value: u64, n: u64) {
         let at = bucket::index::<PRECISION>(value);

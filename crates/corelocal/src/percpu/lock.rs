@@ -21,14 +21,14 @@ mod mutex;
 
 use core::fmt;
 
-use super::lazy_block::{Fallback, Owned};
+use super::machinery::lazy_block::{Fallback, Owned};
+use super::machinery::slot::{Kind, Zeroed};
 use super::once_slot::{OnceSlot, drop_each};
 use super::remote::{self, Walk};
 use super::shard::Shard;
-use super::slot::{Kind, Zeroed};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::rseq::{self, Slots};
-use crate::sys::orphaned::Orphaned;
+use crate::sys::forks::orphaned::Orphaned;
 pub use guard::Guard;
 
 use bias::{Bias, NotRevoked};

@@ -12,8 +12,8 @@
 
 use core::fmt;
 
-use super::lazy_block::{Fallback, Owned};
-use super::slot::{Kind, Zeroed};
+use super::machinery::lazy_block::{Fallback, Owned};
+use super::machinery::slot::{Kind, Zeroed};
 use crate::cid::{Cid, SlotIndex};
 use crate::primitive::atomic::{AtomicI64, Ordering};
 use crate::rseq::{self, Ended, Exit, Index, Slots};

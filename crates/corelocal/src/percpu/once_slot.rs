@@ -7,7 +7,7 @@
 //! | state | meaning |
 //! |---|---|
 //! | EMPTY (0) | There is no value. |
-//! | FILLING, tag | The thread with this tag (`sys/owner_tag.rs`) is writing the value. If a fork left it behind: like EMPTY. |
+//! | FILLING, tag | The thread with this tag (`sys/thread/owner_tag.rs`) is writing the value. If a fork left it behind: like EMPTY. |
 //! | FULL | There is a value. |
 //!
 //! Invariants:
@@ -20,9 +20,9 @@ use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use super::slot::{Kind, Zeroed};
+use super::machinery::slot::{Kind, Zeroed};
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sys::owner_tag::{self, Holder};
+use crate::sys::thread::owner_tag::{self, Holder};
 
 const EMPTY: u32 = 0;
 /// Marks a state whose upper bits are a tag.
@@ -149,7 +149,7 @@ impl<T> OnceSlot<T> {
         loop {
             // SAFETY: the caller keeps the conditions of `fill`.
             match unsafe { self.fill(candidate) } {
-                Filled::Busy => super::blocking::nap(Duration::from_micros(50)),
+                Filled::Busy => super::machinery::blocking::nap(Duration::from_micros(50)),
                 filled => return filled,
             }
         }

@@ -18,7 +18,7 @@ mod iter;
 
 use core::fmt;
 
-use super::lazy_block::Owned;
+use super::machinery::lazy_block::Owned;
 use super::once_slot::{Filled, OnceSlot, drop_each};
 use super::remote::Walk;
 use super::shard::Shard;

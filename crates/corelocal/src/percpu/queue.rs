@@ -7,13 +7,13 @@
 //! it has emptied. Where critical sections are unavailable: a lock-free list in a shared slot.
 //!
 //! ```text
-//!   slot.rs      a core's shard               sleepers.rs   sleeping consumers and wake-ups
+//!   machinery/slot.rs      a core's shard               sleepers.rs   sleeping consumers and wake-ups
 //!   segment.rs   blocks of 4 KiB              pool.rs       free segments
 //! ```
 //!
 //! # Invariants
 //! 1. From `push` to its consumer an item is in exactly one place: a slot, or the consumer's hands.
-//! 2. The items of one slot come out in order. (The slot's own invariants are in `slot.rs`.)
+//! 2. The items of one slot come out in order. (The slot's own invariants are in `machinery/slot.rs`.)
 //! 3. Every push is followed by a check for sleeping consumers (`sleepers.rs`).
 //! 4. No lock is held while code of the caller runs.
 
@@ -30,10 +30,10 @@ use core::time::Duration;
 use self::segment::Segment;
 use self::sleepers::Sleepers;
 use self::slot::{Progress, Slot};
-use super::blocking;
-use super::cursor::Cursor;
-use super::item_words::{DropAll, Words};
-use super::lazy_block::{Fallback, Owned};
+use super::machinery::blocking;
+use super::machinery::cursor::Cursor;
+use super::machinery::item_words::{DropAll, Words};
+use super::machinery::lazy_block::{Fallback, Owned};
 use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};

@@ -3,10 +3,10 @@
 //! Invariant: a slot is frozen only while its content is read or taken, never while a thread waits. So two threads
 //! that freeze slots do not block each other, and a thread cannot wait for itself.
 
-use super::blocking::Patience;
-use super::lazy_block::Owned;
+use super::machinery::blocking::Patience;
+use super::machinery::lazy_block::Owned;
+use super::machinery::slot::Zeroed;
 use super::shard::Shard;
-use super::slot::Zeroed;
 use crate::cid::{self, Busy, Frozen, Revocable, SlotIndex};
 
 /// Freezes a slot. Waits for another thread that has it frozen, up to about a second.

@@ -7,14 +7,14 @@
 //! unavailable: the same under a lock, in a shared slot. Without memory the ring is full.
 //!
 //! ```text
-//!   item_words.rs     an item as words             slot.rs   a core's shard
+//!   machinery/item_words.rs     an item as words             machinery/slot.rs   a core's shard
 //!   sys/try_lock.rs   one consumer at a time
 //! ```
 //!
 //! # Invariants
 //! 1. From `push` to its consumer an item is in exactly one place: a slot, or a consumer's hands.
 //! 2. The items of one slot come out in order, to one consumer at a time. (The slot's own invariants are in
-//!    `slot.rs`.)
+//!    `machinery/slot.rs`.)
 //! 3. No lock is held while code of the caller runs: neither a consumer's closure nor an item's drop.
 
 mod slot;
@@ -22,9 +22,9 @@ mod slot;
 use core::fmt;
 
 use self::slot::{Slot, Taken};
-use super::cursor::Cursor;
-use super::item_words::{DropAll, Words};
-use super::lazy_block::{Fallback, Owned};
+use super::machinery::cursor::Cursor;
+use super::machinery::item_words::{DropAll, Words};
+use super::machinery::lazy_block::{Fallback, Owned};
 use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Slots};

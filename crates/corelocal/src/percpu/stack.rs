@@ -7,8 +7,8 @@
 //! stack is both full and empty.
 //!
 //! ```text
-//!   item_words.rs   an item as words            batch.rs   items in transfer
-//!   slot.rs         a core's shard              lists.rs   places in a shared shard
+//!   machinery/item_words.rs   an item as words            batch.rs   items in transfer
+//!   machinery/slot.rs         a core's shard              lists.rs   places in a shared shard
 //!   ways.rs         the fast and slow paths     drain.rs   items of other cores
 //! ```
 //!
@@ -30,8 +30,8 @@ pub use batch::Batch;
 use core::fmt;
 
 use self::slot::Slot;
-use super::item_words::{DropAll, Words};
-use super::lazy_block::Owned;
+use super::machinery::item_words::{DropAll, Words};
+use super::machinery::lazy_block::Owned;
 use super::push_error::PushError;
 use crate::cid::{Cid, SlotIndex};
 

@@ -6,21 +6,21 @@
 //! remains of an emptied stack are wiped. Pages that are all zero then go back to the kernel.
 //!
 //! # Invariants
-//! 1. Only the thread that froze a slot uses it (`cid/frozen.rs`), and a pinned block is not reused (`region.rs`). So
+//! 1. Only the thread that froze a slot uses it (`cid/frozen.rs`), and a pinned block is not reused (`machinery/region.rs`). So
 //!    a word that is moved belongs to its container before and after.
 //! 2. A value is in its slot or in the shared one. During the move it is in neither, never in both. A reader at that
-//!    moment sees less, not more, and `in_transit.rs` tells it to read again.
+//!    moment sees less, not more, and `machinery/in_transit.rs` tells it to read again.
 //! 3. Only one trim runs at a time: a second one fails. A child that was forked in the middle of one completes it
 //!    with its next: it takes over the lock of the gone thread, and its pin and its frozen slots.
 
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
-use super::in_transit::while_in_transit;
-use super::region::{self, Region, zero};
-use super::slot::Kind;
+use super::machinery::in_transit::while_in_transit;
+use super::machinery::region::{self, Region, zero};
+use super::machinery::slot::Kind;
 use crate::cid::{self, Busy, Cid, NodeCid, SlotIndex};
-use crate::sys::page_size::page_size;
-use crate::sys::pages;
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::pages;
 use crate::sys::try_lock::TryLock;
 
 /// The memory use of this process's containers.

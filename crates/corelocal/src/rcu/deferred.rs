@@ -45,7 +45,7 @@ use crate::primitive::global::Ordering;
 use crate::sys::forks;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::sleep;
-use crate::sys::thread_count::{Threads, threads};
+use crate::sys::thread::count::{Threads, threads};
 use budget::Room;
 use deferral::Deferral;
 pub(super) use state::Deferred;

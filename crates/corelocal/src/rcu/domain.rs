@@ -36,7 +36,7 @@ use super::word;
 use crate::percpu::{heavy_barrier, light_barrier};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::forks;
-use crate::sys::wipe_on_fork::WipeOnFork;
+use crate::sys::forks::wipe_on_fork::WipeOnFork;
 
 /// A set of readers and the grace periods that wait for them.
 ///

@@ -18,7 +18,7 @@ use super::tracked;
 use super::watch::{About, Watch};
 use crate::primitive::global::{AtomicPtr, Ordering};
 #[cfg(not(any(feature = "std", miri)))]
-use crate::sys::stderr::Line;
+use crate::sys::file::stderr::Line;
 
 /// A grace period that takes longer than the domain's limit: see [`set_stall_hook`].
 ///

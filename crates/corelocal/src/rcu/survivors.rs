@@ -27,8 +27,8 @@
 
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::arch::{self, HAS_OWN_WORDS, own_words};
+use crate::sys::forks::wipe_on_fork::WipeOnFork;
 use crate::sys::forks::{self, Identity};
-use crate::sys::wipe_on_fork::WipeOnFork;
 
 /// ```text
 ///   63       48 47                                    0

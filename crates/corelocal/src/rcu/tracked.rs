@@ -18,7 +18,7 @@ use std::vec::Vec;
 use super::key::Key;
 use crate::primitive::global::{AtomicU32, Ordering};
 use crate::sys::forks;
-use crate::sys::stack;
+use crate::sys::thread::stack;
 
 /// As many as have a number in a guard's word.
 const MOST: usize = 511;

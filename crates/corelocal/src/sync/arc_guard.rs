@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::guard_traits::guard_traits;
+use super::machinery::guard_traits::guard_traits;
 
 pub(crate) mod sealed {
     /// A lock that protects a value.

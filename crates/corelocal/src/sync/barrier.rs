@@ -22,8 +22,8 @@
 //! thread that wakes reads it once and leaves, and a thread that arrives does not disturb threads that are going to
 //! sleep.
 //!
-//! Before a thread sleeps, it spins a few times and yields the cpu in between (`spin.rs`). If there are more threads
-//! than cpus, the others arrive meanwhile, so that no thread sleeps or has to be woken.
+//! Before a thread sleeps, it spins a few times and yields the cpu in between (`machinery/spin.rs`). If there are more
+//! threads than cpus, the others arrive meanwhile, so that no thread sleeps or has to be woken.
 //!
 //! # Invariants
 //! 1. `state` changes by a compare-exchange of the whole word: a thread arrives in the round that it then waits for,
@@ -39,16 +39,16 @@
 //!    shared waiter does not wait: a shared barrier stays mapped while a call borrows it.
 //! 4. A sleeper has seen ASLEEP together with a number of rounds that does not release it. A thread that changes the
 //!    number clears ASLEEP and wakes all; those whose round is not over set ASLEEP again. If the process is killed
-//!    before it wakes them, they wake within a second (`bounded_wait.rs`).
+//!    before it wakes them, they wake within a second (`machinery/bounded_wait.rs`).
 
 use core::fmt;
 use core::time::Duration;
 
-use super::bounded_wait;
-use super::futex::Futex;
+use super::machinery::bounded_wait;
+use super::machinery::futex::Futex;
+use super::machinery::scope::{Private, Scope};
+use super::machinery::spin::{self, Spin};
 use super::profile::{self, Kind, Wait};
-use super::scope::{Private, Scope};
-use super::spin::{self, Spin};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::futex::{self, Deadline, Wake};
 
@@ -362,7 +362,7 @@ mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::scope::Shared;
+    use crate::sync::machinery::scope::Shared;
 
     /// Another user that shares the barrier writes arbitrary bytes to it.
     #[test]

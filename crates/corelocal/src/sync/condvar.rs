@@ -35,27 +35,29 @@
 //! 4. Waiters whose guards are passed by value (`wait_owned`) cannot be requeued, and the first of them may be killed
 //!    before it wakes the others. The first such waiter sets AT_ONCE, which stays set, and `notify_all` then wakes
 //!    all waiters. It always does so where processes share the condition variable, since any of them may be killed.
-//!    There, waiters that the lock's owner requeued re-check within a second of falling asleep (`bounded_wait.rs`).
+//!    There, waiters that the lock's owner requeued re-check within a second of falling asleep (`machinery/bounded_wait.rs`).
 //! 5. Waiters are requeued to the lock that all of them use (`condvar/requeue.rs`). A waiter with another lock than
 //!    the present waiters sets AT_ONCE before it sleeps.
 //! 6. After its last store a notification does not access the object: it wakes by address.
 
 mod requeue;
 
+pub(in crate::sync) mod guard;
+
 use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-use super::condvar_guard::{CondvarGuard, OwnedGuard};
-use super::futex::Futex;
+use super::machinery::futex::Futex;
+use super::machinery::scope::{Private, Scope};
+use super::machinery::timeout::WaitTimeoutResult;
 use super::profile::{Kind, Wait};
-use super::scope::{Private, Scope};
-use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 use crate::sys::futex::{self, Deadline, Wake};
+use guard::{CondvarGuard, OwnedGuard};
 use requeue::WaitersLock;
 
 /// `notify_all` was called, and the waiters are still to be requeued.

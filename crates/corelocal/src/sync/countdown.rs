@@ -11,9 +11,9 @@
 //!    not run while this happens a multiple of 128 times; then it waits for the next zero.)
 //! 2. A thread that counts down does not access the word after the exchange: its memory may be gone.
 
-use super::futex::Futex;
+use super::machinery::futex::Futex;
+use super::machinery::scope::Scope;
 use super::profile::{Kind, Wait};
-use super::scope::Scope;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 

@@ -1,6 +1,6 @@
 //! Events: signal one thread, or all threads.
 //!
-//! An [`AutoEvent`] is a semaphore of at most one permit (`permits.rs`). The word of a [`ManualEvent`]:
+//! An [`AutoEvent`] is a semaphore of at most one permit (`machinery/permits.rs`). The word of a [`ManualEvent`]:
 //!
 //! ```text
 //!   31            2   1         0
@@ -17,11 +17,11 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::futex::Futex;
-use super::permits::Permits;
+use super::machinery::futex::Futex;
+use super::machinery::permits::Permits;
+use super::machinery::scope::{Private, Scope};
+use super::machinery::timeout::WaitTimeoutResult;
 use super::profile::{Kind, Wait};
-use super::scope::{Private, Scope};
-use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 

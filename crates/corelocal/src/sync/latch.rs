@@ -6,8 +6,8 @@ use core::fmt;
 use core::time::Duration;
 
 use super::countdown::{Countdown, MOST};
-use super::scope::{Private, Scope};
-use super::timeout::WaitTimeoutResult;
+use super::machinery::scope::{Private, Scope};
+use super::machinery::timeout::WaitTimeoutResult;
 use crate::sys::futex::Deadline;
 
 /// Opens for good when it has been counted down to zero. 4 bytes.

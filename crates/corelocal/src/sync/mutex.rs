@@ -21,9 +21,9 @@ use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use super::scope::{Private, Scope};
+use super::machinery::scope::{Private, Scope};
+use crate::sys::forks::orphaned::Orphaned;
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::Orphaned;
 
 #[cfg(any(test, feature = "std"))]
 pub use arc::ArcMutexGuard;

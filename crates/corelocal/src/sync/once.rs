@@ -30,16 +30,19 @@
 //! 4. AWAITED is set before a thread sleeps on the word, and stays until `end` clears it and wakes all.
 //! 5. A thread that finishes does not access the word after the exchange: its memory may be freed.
 
+pub(in crate::sync) mod lazy;
+pub(in crate::sync) mod lock;
+
 use core::fmt;
 use core::time::Duration;
 
-use super::futex::Futex;
+use super::machinery::futex::Futex;
+use super::machinery::scope::Private;
+use super::machinery::timeout::WaitTimeoutResult;
 use super::profile::{Kind, Wait, let_go};
-use super::scope::Private;
-use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::Ordering;
 use crate::sys::futex::{Deadline, Wake};
-use crate::sys::owner_tag::{self, Holder};
+use crate::sys::thread::owner_tag::{self, Holder};
 
 const NEW: u32 = 0;
 const DONE: u32 = 1;

@@ -15,10 +15,10 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::futex::Futex;
+use super::machinery::futex::Futex;
+use super::machinery::scope::{Private, Scope};
+use super::machinery::timeout::WaitTimeoutResult;
 use super::profile::{Kind, Wait};
-use super::scope::{Private, Scope};
-use super::timeout::WaitTimeoutResult;
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::{Deadline, Wake};
 

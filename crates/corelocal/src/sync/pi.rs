@@ -21,13 +21,13 @@ use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
+use super::machinery::guard_traits::guard_traits;
+use super::machinery::scope::{Private, Scope};
 use super::robust::LockError;
 use super::robust::word::{self as owner_word, Taken};
-use super::scope::{Private, Scope};
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sync::guard_traits::guard_traits;
 use crate::sys::futex::Deadline;
-use crate::sys::thread_id;
+use crate::sys::thread::id;
 use word::Left;
 
 /// A mutex with priority inheritance: while a thread of higher priority waits, the owner runs with that priority, so
@@ -132,7 +132,7 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
     /// checked.
     #[inline]
     pub fn try_lock(&self) -> Result<PiMutexGuard<'_, T, S>, LockError> {
-        let number = thread_id::current();
+        let number = id::current();
         let taken = match self.take_free(number) {
             true => Ok(Taken::Clean),
             false => word::try_take(&self.word, number, S::FUTEX, Left::Report),
@@ -142,7 +142,7 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
 
     #[inline]
     fn acquire(&self, deadline: Option<Deadline>) -> Result<PiMutexGuard<'_, T, S>, LockError> {
-        let number = thread_id::current();
+        let number = id::current();
         let taken = match self.take_free(number) {
             true => Ok(Taken::Clean),
             false => word::take(&self.word, number, deadline, S::FUTEX, Left::Report),
@@ -191,7 +191,7 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
     /// Unlocks, if the calling thread is the owner.
     #[inline(always)]
     fn unlock(&self) {
-        let number = thread_id::current();
+        let number = id::current();
         let free = owner_word::FREE;
         // Release: partner is the Acquire in `take_free`, and that in `word::take`.
         if self.word.compare_exchange(number, free, Ordering::Release, Ordering::Relaxed).is_err() {

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a guard of `lock_api` exists only while the raw lock is held, as `lock_api` promises.
 
-use super::condvar_guard::{adopt, sealed};
+use super::condvar::guard::{adopt, sealed};
+use super::machinery::scope::{Private, Scope};
 use super::mutex::{Lock, Taken};
-use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 use core::time::Duration;
 

@@ -5,7 +5,7 @@
 //! 2. `owner` and `era` name the owning thread, from after it took the lock until before it unlocks. Another thread
 //!    may read any older value of them, which never names that other thread: a thread removes its name before it
 //!    unlocks.
-//! 3. The name is a number that no other thread ever has (`sys/thread_serial.rs`), not even one of a forked child. So
+//! 3. The name is a number that no other thread ever has (`sys/thread/serial.rs`), not even one of a forked child. So
 //!    in a child the thread that called fork owns what it did, and no other thread does. Where threads have no words
 //!    of their own, the name is the thread pointer, which counts only in the process that wrote it, `era`. A thread
 //!    that ends without dropping its guards leaves that name, and a later thread with the same thread pointer owns
@@ -20,13 +20,14 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::sync::atomic::compiler_fence;
 use core::time::Duration;
 
-use super::guard_traits::guard_traits;
+use super::machinery::guard_traits::guard_traits;
+use super::machinery::scope::Private;
 use super::mutex::Lock;
-use super::scope::Private;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::forks::orphaned::{Orphaned, sealed};
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::{Orphaned, sealed};
-use crate::sys::{arch, forks, thread_serial};
+use crate::sys::thread::serial;
+use crate::sys::{arch, forks};
 
 /// A mutex that its owner can lock again, any number of times. Guards therefore give shared access only.
 ///
@@ -245,7 +246,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
 /// The name of the calling thread (3).
 #[inline(always)]
 fn this_thread() -> (u64, u32) {
-    match thread_serial::current() {
+    match serial::current() {
         Some(serial) => (serial, 0),
         None => (arch::thread_pointer().addr() as u64, era()),
     }

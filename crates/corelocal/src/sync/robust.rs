@@ -2,7 +2,7 @@
 //! and learns of the death.
 //!
 //! The kernel does this. Each thread has a list of its locks, which the kernel walks when the thread ends, also by
-//! SIGKILL (`sys/robust_list.rs`). It is libc's list too, so pthread's robust mutexes and these may be mixed.
+//! SIGKILL (`sys/thread/robust_list.rs`). It is libc's list too, so pthread's robust mutexes and these may be mixed.
 //!
 //! # Invariants
 //! 1. While a guard exists, the lock is owned by the thread that has the guard. A guard stays in its thread.
@@ -29,10 +29,10 @@ use core::marker::PhantomData;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::time::Duration;
 
-use super::scope::{Private, Scope};
+use super::machinery::scope::{Private, Scope};
+use crate::sys::forks::orphaned::Orphaned;
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::Orphaned;
-use crate::sys::robust_list::Thread;
+use crate::sys::thread::robust_list::Thread;
 use raw::Raw;
 use word::Taken;
 

@@ -33,9 +33,9 @@ pub use upgradable::RwLockUpgradableGuard;
 
 use self::raw::Raw;
 use self::slow_path::Kind;
-use super::scope::{Private, Scope};
+use super::machinery::scope::{Private, Scope};
+use crate::sys::forks::orphaned::Orphaned;
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::Orphaned;
 
 /// A read-write lock that protects a value. Its size is that of the value plus 8 bytes.
 ///

@@ -1,15 +1,15 @@
 //! Counting semaphore.
 //!
-//! `permits.rs` has the protocol.
+//! `machinery/permits.rs` has the protocol.
 
 mod permit;
 
 use core::fmt;
 use core::time::Duration;
 
-use super::permits::Permits;
+use super::machinery::permits::Permits;
+use super::machinery::scope::{Private, Scope};
 use super::profile::Kind;
-use super::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
 #[cfg(any(test, feature = "std"))]
@@ -18,9 +18,9 @@ pub use permit::Permit;
 
 /// A number of permits that threads take and give back. 4 bytes.
 ///
-/// A [`Permit`] is released when it is dropped, by any thread. Where one thread acquires and another one releases, as in a
-/// queue, permits have no owner: [`acquire_raw`](Self::acquire_raw) and [`release`](Self::release). All bytes 0 is a
-/// semaphore without permits.
+/// A [`Permit`] is released when it is dropped, by any thread. Where one thread acquires and another one releases, as
+/// in a queue, permits have no owner: [`acquire_raw`](Self::acquire_raw) and [`release`](Self::release). All bytes 0 is
+/// a semaphore without permits.
 ///
 /// Sleeping threads are woken in order of arrival. A newcomer may be faster, but not repeatedly: after 2 ms permits
 /// are reserved for threads that have slept. [`try_acquire`](Self::try_acquire) takes any permit.

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! 1. `wait_any` takes from one object, or from none. If it has slept, several objects may have woken it, and it owes
-//!    each of them what a sleeper owes (`permits.rs`, invariant 2): it takes from one as a thread that has slept, and
+//!    each of them what a sleeper owes (`machinery/permits.rs`, invariant 2): it takes from one as a thread that has slept, and
 //!    leaves the others, so that their wake-ups are passed on.
 //! 2. `wait_all` takes from all objects, or gives back what it took. It takes in the order of addresses: of two
 //!    threads that wait for the same objects one gets the first, and hence all, so they do not block each other for
@@ -23,7 +23,7 @@ use core::time::Duration;
 
 pub use waitable::Waitable;
 
-use super::bounded_wait;
+use super::machinery::bounded_wait;
 use crate::sys::futex::{Deadline, Scope, Wake, vector};
 use crate::sys::sleep;
 

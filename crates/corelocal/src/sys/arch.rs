@@ -26,9 +26,9 @@ pub(crate) mod own_words {
     pub(crate) const LEASE: usize = 0;
     /// `sync/mutex/owner.rs`.
     pub(crate) const NAME: usize = 1;
-    /// `sys/thread_id.rs`: from here to the next one.
+    /// `sys/thread/id.rs`: from here to the next one.
     pub(crate) const NUMBER: usize = 2;
-    /// `sys/thread_serial.rs`: two of them.
+    /// `sys/thread/serial.rs`: two of them.
     pub(crate) const SERIAL: usize = 14;
     /// `alloc/hook.rs`.
     #[cfg(not(loom))]

@@ -1,25 +1,36 @@
 //! Small files of /proc and /sys, read without heap.
 //!
 //! Everything is streamed through a caller's stack frame: [`File`] owns a descriptor and retries interrupted reads;
-//! [`PathBuf`] joins a root, a mount point and a file name into the C string that the kernel wants; `lines.rs` cuts the
-//! stream into lines.
+//! [`PathBuf`] joins a root, a mount point and a file name into the C string that the kernel wants; `file/lines.rs`
+//! cuts the stream into lines.
 //!
 //! # Files of the kernel
-//! A path below /proc or /sys may lead to another file where these are not mounted, as in a chroot. So the file is opened
-//! without waiting, and its file system's type is checked ([`KernelFs`]). A file of another type counts as missing.
+//! A path below /proc or /sys may lead to another file where these are not mounted, as in a chroot. So the file is
+//! opened without waiting, and its file system's type is checked ([`KernelFs`]). A file of another type counts as
+//! missing.
 //!
 //! # Invariants
 //! 1. A [`PathBuf`] always holds a NUL-terminated string without an inner NUL.
 //! 2. A [`File`] is an open descriptor, closed exactly once.
 //! 3. [`File::open`] opens a file of the kernel, or a regular one in a tree of tests, and never waits.
 
+pub(crate) mod lines;
+pub(crate) mod pipe;
+pub(crate) mod shared_file;
+#[cfg(not(any(loom, miri)))]
+pub(crate) mod shared_memory;
+pub(in crate::sys) mod size;
+#[cfg(not(any(loom, miri)))]
+pub(crate) mod stderr;
+pub(crate) mod trust;
+
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::ptr;
 
 use super::errno::Errno;
-use super::file_size::without_sigxfsz;
 use super::syscall::syscall;
+use size::without_sigxfsz;
 
 /// The longest path built here, terminator included.
 const PATH_BYTES: usize = 1024;

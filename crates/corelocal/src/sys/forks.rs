@@ -18,13 +18,18 @@
 //! # Invariants
 //! 1. An identity is never 0, and is the same at every call of a thread in one process.
 //! 2. A thread is gone if it has an earlier generation, and a later generation began with another thread
-//!    (`sys/fork_survivor.rs`). The data that a gone thread owned is in the state after one of its stores; the fork
+//!    (`sys/forks/survivor.rs`). The data that a gone thread owned is in the state after one of its stores; the fork
 //!    copied all that it had done.
 //! 3. The thread that forked is never gone, for any thread of the child or of a child of the child. When in doubt a
 //!    thread counts as present, so what it holds stays held.
 //!
 //! Two threads with equal identities (of 2^29; their stacks are a multiple of 2 TiB apart) count as one: then neither
 //! is gone.
+
+pub(crate) mod orphaned;
+#[cfg(not(loom))]
+pub(in crate::sys) mod survivor;
+pub(crate) mod wipe_on_fork;
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,20 +178,21 @@ mod imp {
 #[cfg(not(loom))]
 mod imp {
     use super::Identity;
+    use super::survivor;
     use crate::primitive::global::{AtomicU32, Ordering};
-    use crate::sys::{WipeOnFork, fork_survivor};
+    use crate::sys::WipeOnFork;
 
     const FIRST_GENERATION: u32 = 1;
     const GENERATIONS: u32 = 1 << Identity::GENERATION_BITS;
 
     #[inline]
     pub(super) fn thread() -> u64 {
-        const { assert!(Identity::BITS - Identity::GENERATION_BITS == fork_survivor::THREAD_BITS) };
-        fork_survivor::this_thread()
+        const { assert!(Identity::BITS - Identity::GENERATION_BITS == survivor::THREAD_BITS) };
+        survivor::this_thread()
     }
 
     pub(super) fn is_first_thread() -> bool {
-        fork_survivor::is_first_thread(generation())
+        survivor::is_first_thread(generation())
     }
 
     pub(super) fn is_gone(then: u32, now: u32, is_it: impl Fn(u64) -> bool) -> bool {
@@ -194,19 +200,19 @@ mod imp {
             // A test made them up.
             return then != now;
         }
-        fork_survivor::is_gone(then, now, is_it)
+        survivor::is_gone(then, now, is_it)
     }
 
     pub(super) fn is_first_thread_known() -> bool {
-        fork_survivor::is_known(generation())
+        survivor::is_known(generation())
     }
 
     pub(super) fn may_be_number_of_first(number: u32) -> bool {
-        fork_survivor::may_be_number_of_first(number, generation())
+        survivor::may_be_number_of_first(number, generation())
     }
 
     pub(super) fn note_number(number: u32) {
-        fork_survivor::note_number(number, generation());
+        survivor::note_number(number, generation());
     }
 
     #[cold]
@@ -283,7 +289,7 @@ mod imp {
         const GENERATION_BITS: u32 = 5;
         const { assert!(super::PROCESS_BITS - GENERATION_BITS == 22, "the kernel has ids below 2^22") };
         let Some(known) = of_this_process() else { return 0 };
-        let Some(id) = fork_survivor::process_id() else { return 0 };
+        let Some(id) = survivor::process_id() else { return 0 };
         let process = ((id << GENERATION_BITS) | (generation() % (1 << GENERATION_BITS)))
             % (1 << super::PROCESS_BITS);
         // Relaxed: whichever thread is first, they store the same.
@@ -314,7 +320,7 @@ mod imp {
             // Release: partner is the Acquire above, in the thread that takes the next step.
             let step = word.compare_exchange(state, next, Ordering::Release, Ordering::Relaxed);
             if step.is_ok() && is_number(next) {
-                fork_survivor::note(next);
+                survivor::note(next);
             }
         }
     }

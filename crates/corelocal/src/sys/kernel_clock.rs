@@ -23,8 +23,8 @@ const NAME: &str = "__vdso_clock_gettime";
 #[cfg(not(target_arch = "x86_64"))]
 const NAME: &str = "__kernel_clock_gettime";
 
-/// The function that reads clocks: the vDSO's, or one that makes a system call where there is no vDSO (valgrind, the boot
-/// parameter `vdso=0`).
+/// The function that reads clocks: the vDSO's, or one that makes a system call where there is no vDSO (valgrind, the
+/// boot parameter `vdso=0`).
 pub(crate) fn function() -> ClockGettime {
     let address = match FUNCTION.load(Ordering::Relaxed) {
         0 => look_up(),

@@ -68,7 +68,7 @@ impl<T: Sync> OnceMap<T> {
 #[cfg(not(loom))]
 fn alloc_value<T>(init: impl FnOnce() -> T) -> Option<*mut T> {
     const { assert!(align_of::<T>() <= 4096) };
-    let at = super::pages::map(size_of::<T>().max(1))?.cast::<T>();
+    let at = super::memory::pages::map(size_of::<T>().max(1))?.cast::<T>();
     // SAFETY: fresh pages of sufficient size and alignment that only this thread knows.
     unsafe { at.write(init()) };
     Some(at)
@@ -81,7 +81,7 @@ unsafe fn free_value<T>(at: *mut T) {
     // SAFETY: initialised by `alloc_value`, mapped with the same length, no references left.
     unsafe {
         at.drop_in_place();
-        super::pages::unmap(at.cast(), size_of::<T>().max(1));
+        super::memory::pages::unmap(at.cast(), size_of::<T>().max(1));
     }
 }
 

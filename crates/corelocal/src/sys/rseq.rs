@@ -44,11 +44,11 @@ pub use vfork::vfork;
 use core::ffi::CStr;
 
 use super::arch;
-use super::environment;
 use super::errno::Errno;
+use super::forks::wipe_on_fork::WipeOnFork;
+use super::process::environment;
+use super::process::words::Variable;
 use super::syscall::syscall;
-use super::wipe_on_fork::WipeOnFork;
-use super::words::Variable;
 use crate::primitive::global::{AtomicIsize, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Offsets of the fields of `struct rseq`.
@@ -140,7 +140,7 @@ pub(crate) fn node() -> Option<isize> {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         probe();
-        super::nodelete::loaded_for_ever();
+        super::process::nodelete::loaded_for_ever();
     }
     at_load
 };

@@ -6,7 +6,7 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::caps::Release;
-use super::cpuset::IdSet;
+use super::cpu::cpuset::IdSet;
 use super::errno::Errno;
 use super::membarrier::Commands;
 

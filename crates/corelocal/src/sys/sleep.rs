@@ -33,9 +33,9 @@ mod imp {
         futex::wait(word, expected, deadline, scope).unwrap_or_else(|_| refused(deadline))
     }
 
-    /// Sleeps for about this span, which the kernel makes 50 us or more: for a thread that waits for another one, which may
-    /// not run. Unlike `sched_yield(2)` it lets threads of lower priority run, and is a call that filters for programs
-    /// with locks allow.
+    /// Sleeps for about this span, which the kernel makes 50 us or more: for a thread that waits for another one, which
+    /// may not run. Unlike `sched_yield(2)` it lets threads of lower priority run, and is a call that filters for
+    /// programs with locks allow.
     #[cold]
     pub(crate) fn nap(span: core::time::Duration) {
         wait(&AtomicU32::new(0), 0, Some(Deadline::after(span)), Scope::Private);

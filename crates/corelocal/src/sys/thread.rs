@@ -9,6 +9,18 @@
 //!   be given twice, or be lost by a thread that libc does not let us see the end of.
 //! - Everything here is async-signal-safe; nothing allocates.
 
+#[cfg(all(feature = "std", not(loom)))]
+pub(crate) mod count;
+#[cfg(not(loom))]
+pub(crate) mod id;
+pub(crate) mod owner_tag;
+pub(crate) mod robust_list;
+#[cfg(not(loom))]
+pub(crate) mod serial;
+#[cfg(feature = "std")]
+pub(crate) mod signals;
+pub(crate) mod stack;
+
 use super::arch::{self, own_words::FALLBACKS, own_words::LEASE};
 use super::rseq;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
@@ -59,8 +71,8 @@ pub(crate) fn known_lease(bound: u32) -> Option<u32> {
     (held > 0).then(|| (held - 1).min(bound - 1))
 }
 
-/// Counts a fallback of the calling thread in a word of its own, without a locked instruction, which would double what a
-/// fallback costs. Hands `f` what has been counted, each time that it is [`AT_ONCE`].
+/// Counts a fallback of the calling thread in a word of its own, without a locked instruction, which would double what
+/// a fallback costs. Hands `f` what has been counted, each time that it is [`AT_ONCE`].
 #[inline(always)]
 pub(crate) fn count_fallback(f: impl FnOnce(u64)) {
     let Some(word) = arch::own_word(FALLBACKS) else { return f(1) };

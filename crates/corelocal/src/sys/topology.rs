@@ -7,12 +7,13 @@
 //!
 //! Invariant: without /sys, `possible` is a superset of the truth, and `online` is a subset of it.
 
-pub use super::cgroup::{CgroupCpus, CgroupVersion};
-pub use super::cpulist::{ListProblem, ParseListError};
-pub use super::cpuset::{CpuSet, IdSet, Iter, NodeSet};
+pub(super) mod cgroup;
 
-use super::cgroup;
-use super::cpulist::Parser;
+pub use super::cpu::cpulist::{ListProblem, ParseListError};
+pub use super::cpu::cpuset::{CpuSet, IdSet, Iter, NodeSet};
+pub use cgroup::{CgroupCpus, CgroupVersion};
+
+use super::cpu::cpulist::Parser;
 use super::errno::Errno;
 use super::file::{File, PathBuf};
 use super::syscall::syscall;

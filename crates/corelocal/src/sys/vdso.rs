@@ -13,7 +13,7 @@
 
 use core::slice;
 
-use super::environment;
+use super::process::environment;
 
 /// The address of the vDSO's function `name`; `None` if there is no vDSO (valgrind hides it, as does
 /// the boot parameter `vdso=0`) or it has no such function.

@@ -8,7 +8,7 @@ use super::encode::Packed;
 use super::format::{CONTEXT, MOST_WORDS};
 use super::{context, time};
 use crate::rseq;
-use crate::sys::thread_id;
+use crate::sys::thread::id;
 
 /// Appends an event of the calling thread, whose fields are words, to a buffer that was just begun.
 pub(super) fn append_event(buffer: &Buffer, site: u16, fields: &[u64; 2]) {
@@ -24,7 +24,7 @@ pub(super) fn thread_context() -> ([MaybeUninit<u64>; 6], u32) {
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
     let cpu = rseq::cpu_id();
     let first = u64::from(cpu) << 32 | 5 << 16 | u64::from(CONTEXT);
-    let thread = thread_id::current().into();
+    let thread = id::current().into();
     let words = [0, first, thread, name[0], name[1], context::span().as_raw()];
     (words.map(MaybeUninit::new), cpu)
 }

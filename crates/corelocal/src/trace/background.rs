@@ -31,9 +31,11 @@ use super::options::{Options, StartError, expand};
 use super::rotation::Rotation;
 use super::triggers;
 use crate::sys::file::PathBuf;
+use crate::sys::file::shared_memory;
+use crate::sys::file::stderr::Line;
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::stderr::Line;
-use crate::sys::{Errno, shared_memory, signals, sleep};
+use crate::sys::thread::signals;
+use crate::sys::{Errno, sleep};
 
 /// How long it sleeps between looks for full buffers: with 16 MiB of memory or more, else less.
 const MOST_PAUSE: Duration = Duration::from_millis(100);

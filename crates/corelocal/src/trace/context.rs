@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::span_id::SpanId;
 use super::time;
 use crate::sys::arch::{self, own_words};
-use crate::sys::thread_serial;
+use crate::sys::thread::serial;
 
 /// Bits for the cpu in a buffer's owner.
 pub(super) const CPU_BITS: u32 = 13;
@@ -158,7 +158,7 @@ static ALL: [Left; LEFT] =
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn key(outer: u32) -> Option<u64> {
-    thread_serial::current().map(|serial| (serial << 32) | (u64::from(outer) + 1))
+    serial::current().map(|serial| (serial << 32) | (u64::from(outer) + 1))
 }
 
 /// Notes that the guard with so many around it has ended, and in which span the thread was before. False: no room.

@@ -12,7 +12,7 @@ use super::format::{
 use super::memory::Recording;
 use super::site::Site;
 use crate::clock;
-use crate::sys::program;
+use crate::sys::process::program;
 
 impl Recording {
     /// Notes the name of the machine. Async-signal-safe.

@@ -61,8 +61,9 @@ mod to_files {
 
     use super::*;
     use crate::clock;
+    use crate::sys::Errno;
+    use crate::sys::file::shared_memory;
     use crate::sys::without_sigxfsz;
-    use crate::sys::{Errno, shared_memory};
     use crate::trace::format::{DUMP, HEADER_LEN, MAGIC, MOST_SITES, SITE_LEN, buffer, header};
     use crate::trace::time;
 

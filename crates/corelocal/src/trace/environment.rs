@@ -19,9 +19,9 @@ use std::vec::Vec;
 
 use super::memory::By;
 use super::options::Options;
-use crate::sys::environment;
-use crate::sys::stderr::Line;
-use crate::sys::words::signal;
+use crate::sys::file::stderr::Line;
+use crate::sys::process::environment;
+use crate::sys::process::words::signal;
 
 const NAME: &CStr = c"CORELOCAL_TRACE";
 const KNOWN: &str = "on, file=PATH, disk=PATH, max-file-bytes=N, files=N, max-bytes=N, min-age=TIME, coarse-times, children, on=PATTERN, off=PATTERN, sample=N:PATTERN, \

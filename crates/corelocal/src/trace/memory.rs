@@ -22,8 +22,9 @@ use super::{own_sites, site, time};
 use crate::cid;
 use crate::clock;
 use crate::rseq::{SLOT_SHIFT, Slots};
-use crate::sys::shared_memory::{self, Place};
-use crate::sys::{self, Errno, lazy_mapping, pages};
+use crate::sys::file::shared_memory::{self, Place};
+use crate::sys::memory::{lazy_mapping, pages};
+use crate::sys::{self, Errno};
 
 /// Where buffers begin: after the header and the sites, on a boundary of their own length.
 const BUFFERS_AT: usize = (HEADER_LEN + MOST_SITES * SITE_LEN).next_multiple_of(BUFFER_LEN);
@@ -293,7 +294,7 @@ fn map_slots() -> Result<(), Errno> {
     let mut base = SLOTS.base();
     if base.is_null() {
         let own = (cid::capacity() as usize) << SLOT_SHIFT;
-        let page = sys::page_size::page_size();
+        let page = sys::memory::page_size::page_size();
         let slots = lazy_mapping::map(own + page).ok_or(Errno(libc::ENOMEM))?;
         // SAFETY: the mapping just made, all zero. (2)
         unsafe { pages::advise(slots, own + page, libc::MADV_WIPEONFORK) }?;

@@ -8,7 +8,8 @@ use core::time::Duration;
 
 use super::format::BUFFER_LEN;
 use crate::sys::file::{PathBuf, decimal};
-use crate::sys::{self, Errno, lazy_mapping};
+use crate::sys::memory::lazy_mapping;
+use crate::sys::{self, Errno};
 
 /// What is recorded, and how much of it is kept.
 ///

@@ -15,7 +15,7 @@ use super::{losses, time};
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::rseq::{self, Exit};
-use crate::sys::thread_id;
+use crate::sys::thread::id;
 
 pub(super) const LIMIT: u64 = BUFFER_LEN as u64;
 const _: () = assert!(BUFFER_LEN == rseq::TRACE_BUFFER);
@@ -71,7 +71,7 @@ fn begin(recording: &Recording) -> Option<&'static Buffer> {
 /// Appends a record to a buffer that no other thread has meanwhile.
 pub(super) fn push_by_lane(recording: &Recording, words: &[MaybeUninit<u64>]) -> bool {
     let Some(lanes) = lanes() else { return false };
-    let tid = u64::from(thread_id::current());
+    let tid = u64::from(id::current());
     let first = tid as usize % lanes.len();
     let lanes = || lanes[first..].iter().chain(&lanes[..first]);
     // Acquire: partner is the Release below. (2)

@@ -11,9 +11,9 @@ use std::format;
 use std::io::{self, Error, ErrorKind};
 
 use super::format::{HEADER_LEN, MAGIC, RULE_LEN, header};
+use crate::sys::file::shared_file::{Mapping, SharedFile};
+use crate::sys::file::trust::{self, Owners, Rule};
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::shared_file::{Mapping, SharedFile};
-use crate::sys::trust::{self, Owners, Rule};
 use crate::sys::{Errno, sleep};
 
 /// How long a request waits.

@@ -17,7 +17,7 @@ use super::dump::{Source, replaceable};
 use super::format::{
     BUFFER_HEADER_LEN, CONTEXT, CURRENT, HEADER_LEN, Kind, MAGIC, SITE_KIND, SITE_LEN, SPAN_END,
 };
-use crate::sys::shared_memory;
+use crate::sys::file::shared_memory;
 
 /// Words of a context's record, with the time.
 pub(super) const CONTEXT_WORDS: usize = 6;

@@ -16,7 +16,7 @@
 //! # Invariants
 //! 1. A number, once drawn, belongs to the site for the life of the process and its children.
 //! 2. A site is on the list from when it has a number. The list only grows; sites are never unloaded
-//!    (`sys/nodelete.rs`).
+//!    (`sys/process/nodelete.rs`).
 //! 3. The number and the text of a site are complete before it is on the list.
 
 use core::fmt;

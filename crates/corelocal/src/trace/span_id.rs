@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::arch::{self, own_words};
-use crate::sys::thread_serial;
+use crate::sys::thread::serial;
 
 /// The id of a span; or of none, which is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl SpanId {
     pub(super) fn draw() -> SpanId {
         // Threads without words of their own share the numbers of thread 0.
         static OTHERS: AtomicU64 = AtomicU64::new(1);
-        match thread_serial::current() {
+        match serial::current() {
             Some(thread) => {
                 let nth = arch::take_number_of_own_word::<{ own_words::SPANS_BEGUN }>();
                 SpanId(thread << 32 | u64::from(nth))

@@ -18,8 +18,9 @@ use super::background::{flush, flush_within, request_dump, wake};
 use super::dump::dump;
 use super::options::{Background, StartError, expand};
 use crate::clock::{self, Instant};
-use crate::sys::stderr::Line;
-use crate::sys::{self, signals};
+use crate::sys;
+use crate::sys::file::stderr::Line;
+use crate::sys::thread::signals;
 
 /// Where dumps go.
 static DUMPS: OnceLock<String> = OnceLock::new();

@@ -12,7 +12,7 @@ use crate::alloc::layout::bits::IN_A_WORD;
 use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::class::Shape;
 use crate::alloc::layout::record::Record;
-use crate::sys::page_size::page_size;
+use crate::sys::memory::page_size::page_size;
 
 const R: Ordering = Ordering::Relaxed;
 

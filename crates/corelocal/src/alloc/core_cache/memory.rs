@@ -23,9 +23,9 @@ use super::CoreCache;
 use crate::cid;
 use crate::percpu::Block;
 use crate::rseq::{SLOT_SHIFT, offset};
-use crate::sys::page_size::page_size;
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::{lazy_mapping, pages};
 use crate::sys::thread::LEASES;
-use crate::sys::{lazy_mapping, pages};
 
 /// The base of the mapping; null until it is made, then constant.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(null_mut());

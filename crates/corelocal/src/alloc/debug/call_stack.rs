@@ -12,9 +12,9 @@
 
 use core::cell::UnsafeCell;
 
+use crate::sys::file::stderr::Line;
 use crate::sys::file::{File, OWN_MAPS};
-use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
-use crate::sys::stderr::Line;
+use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
 
 const WORDS: usize = 500;
 /// Indices of registers in a trace.

@@ -34,7 +34,7 @@ use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap;
 use crate::alloc::page_heap::large::{self, deallocate_other as deallocate_unchecked};
 use crate::alloc::random::{self, mix};
-use crate::sys::pages;
+use crate::sys::memory::pages;
 
 /// Bytes of the trailer.
 const TRAILER: usize = 8;

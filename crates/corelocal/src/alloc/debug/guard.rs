@@ -26,8 +26,8 @@ use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::class::{GUARDED, NOTHING};
 use crate::alloc::layout::range::Range;
 use crate::alloc::{page_heap, random};
-use crate::sys::page_size::{page_size, page_start};
-use crate::sys::pages;
+use crate::sys::memory::page_size::{page_size, page_start};
+use crate::sys::memory::pages;
 
 const SLOTS: usize = 256;
 /// The most objects in the pool at a time, so that three times as many freed ones are remembered.

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::call_stack::{CallStack, Maps};
 use super::guard::{self, Slot};
 use crate::alloc::fault::{self, Fault};
-use crate::sys::stack::REGISTERS;
+use crate::sys::thread::stack::REGISTERS;
 
 /// The working memory of reports. All bytes 0 is a valid one.
 pub(super) struct Work {

@@ -27,7 +27,7 @@ use super::division::Division;
 use super::header::{FIRST, HEADER, PAGE};
 use super::range::{LIMIT, Range};
 use crate::alloc::random;
-use crate::sys::pages::{self, Ground, Refusal};
+use crate::sys::memory::pages::{self, Ground, Refusal};
 use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
 

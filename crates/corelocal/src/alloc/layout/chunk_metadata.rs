@@ -19,8 +19,8 @@ use super::bits::{IN_A_WORD, Words};
 use super::chunk::{IN_A_GROUP, IN_A_HUGE_PAGE, MOST_CHUNKS};
 use super::range::Range;
 use super::record::Record;
-use crate::sys::page_size::page_size;
-use crate::sys::pages;
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::pages;
 
 /// Chunks whose records are mapped together.
 const IN_A_BLOCK: usize = 128;

@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicUsize;
 use super::chunk::{IN_A_GROUP, MOST_CHUNKS};
 use super::division::MOST_NODES;
 use super::sleeper::Sleeper;
-use crate::sys::page_size::LONGEST_PAGE;
+use crate::sys::memory::page_size::LONGEST_PAGE;
 
 /// The largest page size of the architecture: mappings begin and end with a page.
 pub(in crate::alloc) const PAGE: usize = LONGEST_PAGE;

@@ -22,7 +22,7 @@ use super::chunk::IN_A_GROUP;
 use super::division::{Division, LEAST, MOST_NODES};
 use super::header::Stripe;
 use super::range::Range;
-use crate::sys::pages;
+use crate::sys::memory::pages;
 
 /// Bytes of state that the middle end has for each node but the first (`central/`).
 pub(in crate::alloc) const STATE: usize = 8 << 10;

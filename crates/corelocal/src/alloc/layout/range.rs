@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::chunk::{CHUNK, CHUNK_SHIFT, MOST_CHUNKS};
 use super::header::{self, Header};
 use crate::sys::arch;
-use crate::sys::pages::Ground;
+use crate::sys::memory::pages::Ground;
 
 const UNSET: usize = 1 << 63;
 static BASE: AtomicUsize = AtomicUsize::new(UNSET);

@@ -7,7 +7,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::sys::{Errno, pages};
+use crate::sys::Errno;
+use crate::sys::memory::pages;
 
 /// The back-off.
 struct Asking {

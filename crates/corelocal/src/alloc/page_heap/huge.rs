@@ -26,8 +26,9 @@ use crate::alloc::layout::bits::IN_A_WORD;
 use crate::alloc::layout::chunk::{CHUNK, HUGE_PAGE, IN_A_HUGE_PAGE};
 use crate::alloc::layout::class::CLASSES;
 use crate::alloc::layout::range::Range;
-use crate::sys::page_size::page_size;
-use crate::sys::{Errno, huge_pages, pages};
+use crate::sys::Errno;
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::{huge_pages, pages};
 
 /// Pages of it that must be resident: all but those of two chunks, which spans of some sizes do not use completely.
 fn enough() -> usize {

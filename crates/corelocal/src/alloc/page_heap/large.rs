@@ -18,7 +18,7 @@ use crate::alloc::hook;
 use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::class::{INSIDE, LARGE, NOTHING};
 use crate::alloc::layout::range::{Range, kind_of};
-use crate::sys::page_size::page_size;
+use crate::sys::memory::page_size::page_size;
 
 const PAGE: usize = 4096;
 const R: Ordering = Ordering::Relaxed;

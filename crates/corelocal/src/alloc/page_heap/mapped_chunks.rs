@@ -21,9 +21,9 @@ use super::{huge, nodes};
 use crate::alloc::layout::bits::{IN_A_WORD, mask};
 use crate::alloc::layout::chunk::{CHUNK, IN_A_HUGE_PAGE};
 use crate::alloc::layout::range::Range;
-use crate::sys::huge_pages;
-use crate::sys::page_size::page_size;
-use crate::sys::pages::{self, Refusal};
+use crate::sys::memory::huge_pages;
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::pages::{self, Refusal};
 
 /// The least number of chunks mapped at once, if their neighbours are free: 512 KiB.
 const LEAST_STEP: usize = 8;

@@ -25,7 +25,8 @@ use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::division::{LEAST, MOST_NODES};
 use crate::alloc::layout::range::Range;
 use crate::rseq;
-use crate::sys::{self, pages};
+use crate::sys;
+use crate::sys::memory::pages;
 
 /// Chunks that a program may use before the machine's nodes are read: 32 MiB.
 const LATE: usize = 512;

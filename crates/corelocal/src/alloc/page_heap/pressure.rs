@@ -13,8 +13,9 @@ use core::time::Duration;
 use crate::alloc::config;
 use crate::alloc::layout::range::Range;
 use crate::sys::kernel_clock::coarse_milliseconds;
+use crate::sys::memory::limit;
 use crate::sys::topology::Root;
-use crate::sys::{in_vfork_child, is_on_signal_stack, memory_limit};
+use crate::sys::{in_vfork_child, is_on_signal_stack};
 
 /// Time between checks if there is a limit.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -74,9 +75,9 @@ struct Found {
 }
 
 fn look(root: Root<'_>) -> Found {
-    let nearest = memory_limit::nearest(root);
+    let nearest = limit::nearest(root);
     let is_near = nearest.is_some_and(|nearest| nearest.is_near());
-    let is_high = is_near || memory_limit::stalled(root).is_some_and(|stalled| stalled >= STALLED);
+    let is_high = is_near || limit::stalled(root).is_some_and(|stalled| stalled >= STALLED);
     Found { has_limit: nearest.is_some(), is_high }
 }
 

@@ -13,8 +13,8 @@ use crate::alloc::layout::address_range;
 use crate::alloc::layout::bits::IN_A_WORD;
 use crate::alloc::layout::chunk::{CHUNK, IN_A_GROUP};
 use crate::alloc::layout::range::Range;
-use crate::sys::page_size::page_size;
-use crate::sys::pages::{self, Ground};
+use crate::sys::memory::page_size::page_size;
+use crate::sys::memory::pages::{self, Ground};
 
 /// How many gaps are tried that another thread claims first.
 const TRIES: usize = 3;

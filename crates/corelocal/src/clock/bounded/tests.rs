@@ -185,7 +185,7 @@ fn an_upset_is_not_forgotten_while_the_cache_cannot_be_read() {
         let mut state = None;
         cache.update(|_| {
             state = Some(learn_into(cache, learn(max_error, upsets)).state);
-            [cache.last_word(); super::super::bounded_cache::WORDS]
+            [cache.last_word(); super::cache::WORDS]
         });
         state
     };
@@ -256,7 +256,7 @@ fn a_line_is_the_realtime_clock_until_the_next_tick() {
         return;
     }
     let cache = Cache::new();
-    assert_eq!(bounded_line::read(&cache), None);
+    assert_eq!(line::read(&cache), None);
     let (mut read, mut steps) = (0, 0);
     while read < 10_000 && steps < 1_000_000 {
         steps += 1;
@@ -273,7 +273,7 @@ fn a_line_is_the_realtime_clock_until_the_next_tick() {
         assert_eq!(Learnt::of(&words), answer);
         for _ in 0..50 {
             let before = clock::realtime();
-            let Some((earliest, latest, 0)) = bounded_line::read(&cache) else { break };
+            let Some((earliest, latest, 0)) = line::read(&cache) else { break };
             let after = clock::realtime();
             assert!(earliest <= after && before <= latest, "{before} {earliest} {latest} {after}");
             // What is added for the time until the line ends: 500 ppm of up to 4 ms.
@@ -284,13 +284,13 @@ fn a_line_is_the_realtime_clock_until_the_next_tick() {
     assert_eq!(read >= 10_000, steps < 1_000_000, "{read} of {steps}");
     // A tick that is none of the kernel's; a base that was long ago, or is to come.
     let words = cache.read().unwrap();
-    assert!(!bounded_line::is_over(words[0], words[1]) || SELECTOR.tick().is_some());
+    assert!(!line::is_over(words[0], words[1]) || SELECTOR.tick().is_some());
     for (at, by) in [(0, 2), (1, 1 << 23), (1, 1 << 32), (1, u64::MAX - (1 << 40))] {
         let mut wrong = words;
         wrong[at] = wrong[at].wrapping_sub(by);
         cache.update(|_| wrong);
-        assert_eq!(bounded_line::read(&cache), None, "{at} {by}");
-        assert!(bounded_line::is_over(wrong[0], wrong[1]));
+        assert_eq!(line::read(&cache), None, "{at} {by}");
+        assert!(line::is_over(wrong[0], wrong[1]));
     }
 }
 
@@ -304,7 +304,7 @@ fn no_line_begins_where_what_was_learnt_no_longer_holds() {
         let learnt = learnt(&fine());
         let at = clock::monotonic().wrapping_add_signed(by);
         let words = cache.update(|_| Learnt { at, ..learnt }.words()).unwrap();
-        (words[..bounded_line::WORDS].iter().any(|word| *word != 0), bounded_line::read(&cache))
+        (words[..line::WORDS].iter().any(|word| *word != 0), line::read(&cache))
     };
     let period = PERIOD as i64;
     if !(0..1000).any(|_| read(0).0) {

@@ -148,10 +148,10 @@ fn a_hypervisors_page_tells_marker_and_generation() {
     use crate::clock::page::vmclock::{Content, Page, flags};
     let page = Page::new();
     page.write(&Content { disruptions: 3, ..Content::default() });
-    assert_eq!(events_sources::with_device::read(&page), (Some(3), None));
+    assert_eq!(sources::with_device::read(&page), (Some(3), None));
     let flags = flags::GENERATION_PRESENT;
     page.write(&Content { disruptions: 4, generation: 9, flags, ..Content::default() });
-    assert_eq!(events_sources::with_device::read(&page), (Some(4), Some(9)));
+    assert_eq!(sources::with_device::read(&page), (Some(4), Some(9)));
 }
 
 #[cfg(not(miri))]

@@ -5,7 +5,7 @@ use core::fmt;
 
 use super::status::Status;
 use crate::sys::Errno;
-use crate::sys::trust::Refused;
+use crate::sys::file::trust::Refused;
 
 /// Why a page gave no time.
 ///

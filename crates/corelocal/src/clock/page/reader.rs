@@ -4,12 +4,12 @@
 //! the content kept here; the arithmetic. Only after a publication the content is copied again.
 //!
 //! # Whose page is believed
-//! A page of this process's own user or of root is mapped: they are believed, and can end this process anyway. The
-//! page of any other user is refused, unless the caller names that user
-//! ([`open_of_user`](Subscriber::open_of_user)) or asks for it by [`open_untrusted`](Subscriber::open_untrusted).
-//! In the last case it is never mapped, since its owner may cut the file short, and access to a mapping beyond the end of its file
-//! ends in SIGBUS. A library must not handle signals, and memory that cannot be cut (a sealed memfd) has no name that
-//! other users could open. So each reading copies that page by `pread(2)` (`untrusted.rs`), which fails then.
+//! A page of this process's own user or of root is mapped: they are believed, and can end this process anyway. The page
+//! of any other user is refused, unless the caller names that user ([`open_of_user`](Subscriber::open_of_user)) or asks
+//! for it by [`open_untrusted`](Subscriber::open_untrusted). In the last case it is never mapped, since its owner may
+//! cut the file short, and access to a mapping beyond the end of its file ends in SIGBUS. A library must not handle
+//! signals, and memory that cannot be cut (a sealed memfd) has no name that other users could open. So each reading
+//! copies that page by `pread(2)` (`untrusted.rs`), which fails then.
 //!
 //! Publishers of this library never cut, replace or remove a file; ClockBound's daemon cuts its own, at start, if it
 //! finds it damaged. A reader that must survive even that takes `open_untrusted` for any file.
@@ -35,8 +35,8 @@ use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::untrusted::{PageCopy, Untrusted};
 use super::{Bounds, Doubt, Encoding, Refusal, Status, clockbound, pvclock, vmclock};
-use crate::sys::shared_file::{FileStatus, Mapping, SharedFile};
-use crate::sys::trust::{Owners, Rule};
+use crate::sys::file::shared_file::{FileStatus, Mapping, SharedFile};
+use crate::sys::file::trust::{Owners, Rule};
 
 /// A reader of a page in a file.
 ///
@@ -172,8 +172,8 @@ impl<P: Encoding> Subscriber<P> {
     /// Opens the page in the file or device `path`, whichever user's it is.
     ///
     /// What it says is up to that user: see [`owner`](Subscriber::owner) and [`is_trusted`](Subscriber::is_trusted).
-    /// Nothing that this user does to the file can end this process: it is not mapped, and each reading makes at least three
-    /// system calls.
+    /// Nothing that this user does to the file can end this process: it is not mapped, and each reading makes at least
+    /// three system calls.
     ///
     /// ```
     /// # #[cfg(not(target_os = "linux"))] fn main() {}

@@ -15,7 +15,7 @@ use super::layout::FILE_BYTES;
 use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::{Doubt, Encoding};
-use crate::sys::shared_file::SharedFile;
+use crate::sys::file::shared_file::SharedFile;
 
 /// How often a reading is tried. A publication takes some ten nanoseconds and the copies a microsecond: a reading
 /// that fails so often met a writer that does nothing but publish, or ended within a publication.

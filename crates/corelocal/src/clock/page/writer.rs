@@ -14,8 +14,8 @@
 //!
 //! # Other users
 //! A user that may write to the page's directory can take the names first or replace the files. Such files are refused
-//! by publishers and readers (`sys/trust.rs`), so nothing is published then: a directory of the publisher's own is the
-//! place.
+//! by publishers and readers (`sys/file/trust.rs`), so nothing is published then: a directory of the publisher's own is
+//! the place.
 //!
 //! # A writer's death
 //! Between two publications it leaves an even number: the next writer's first publication is one like any
@@ -42,9 +42,9 @@ use super::sequence::Mark;
 use super::{Encoding, PublishError, Refusal};
 use crate::sys::Errno;
 use crate::sys::file::PathBuf;
+use crate::sys::file::shared_file::{self, FileStatus, Mapping, SharedFile};
+use crate::sys::file::trust::{self, Owners, Refused, Rule};
 use crate::sys::forks;
-use crate::sys::shared_file::{self, FileStatus, Mapping, SharedFile};
-use crate::sys::trust::{self, Owners, Refused, Rule};
 
 /// How often a file is opened again because it was replaced meanwhile.
 const REPLACEMENTS: u32 = 8;

@@ -7,11 +7,11 @@
 
 use super::{Selector, Truth};
 use crate::clock::Clock;
+use crate::clock::anchor::slew::Line;
 use crate::clock::anchor::{self, Anchor, Anchors, Current, Offsets, Published};
 use crate::clock::counter::{self, Fence, how};
-use crate::clock::kernel_page::Mode;
-use crate::clock::paravirtual;
-use crate::clock::slew::Line;
+use crate::clock::kernel::page::Mode;
+use crate::clock::kernel::paravirtual;
 use crate::clock::status::Cause;
 
 impl<T: Truth> Selector<T> {

@@ -48,11 +48,11 @@ use crate::primitive::global::{AtomicU64, Ordering};
 use super::anchored::other_clocks;
 use super::{Selector, Truth, kind, route};
 use crate::clock::Clock;
+use crate::clock::anchor::slew::{self, Line};
 use crate::clock::anchor::{self, Current, Offsets, Published};
 use crate::clock::counter::{self, Fence};
-use crate::clock::kernel_page::{KernelPage, Mode};
-use crate::clock::probe;
-use crate::clock::slew::{self, Line};
+use crate::clock::kernel::page::{KernelPage, Mode};
+use crate::clock::kernel::probe;
 use crate::clock::status::{Backend, Cause};
 
 /// Three of an anchor's periods, and what a line may be off by: in nanoseconds.

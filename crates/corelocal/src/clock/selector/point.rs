@@ -5,8 +5,8 @@ use crate::primitive::global::Ordering;
 use super::{Selector, Truth, kind, route};
 use crate::clock::anchor;
 use crate::clock::counter::{self, Fence};
-use crate::clock::kernel_page::{Mode, Reading};
-use crate::clock::paravirtual;
+use crate::clock::kernel::page::{Mode, Reading};
+use crate::clock::kernel::paravirtual;
 use crate::clock::status::{Backend, Cause};
 use crate::clock::{Clock, Point};
 

@@ -2,10 +2,10 @@
 //! a reading.
 
 use super::super::anchor;
-use super::super::kernel_page::{Layout, TIME_NAMESPACE};
 use super::super::synthetic::{self, Synthetic};
 use super::validate::{CHANGES, ENOUGH};
 use super::*;
+use crate::clock::kernel::page::{Layout, TIME_NAMESPACE};
 use core::cell::Cell;
 use std::boxed::Box;
 
@@ -152,12 +152,12 @@ fn a_switched_source_leads_on_and_is_not_trusted() {
 #[test]
 fn a_counter_that_lags_or_leads_is_no_fault() {
     let (selector, page) = validated(Layout::Long);
-    let last = page.get(kernel_page::offset::LAST);
+    let last = page.get(page::offset::LAST);
     // Another cpu's counter, ahead of ours: none has passed.
-    page.set(kernel_page::offset::LAST, synthetic::now() + (1 << 40));
+    page.set(page::offset::LAST, synthetic::now() + (1 << 40));
     check(selector);
     // No tick for minutes.
-    page.set(kernel_page::offset::LAST, last.saturating_sub(1 << 40));
+    page.set(page::offset::LAST, last.saturating_sub(1 << 40));
     check(selector);
     assert_eq!(selector.status().fallbacks.total(), 0);
 }
@@ -199,8 +199,8 @@ fn an_anchor_rises_and_stays_near_the_truth() {
             // 400 ppm faster.
             changed = true;
             page.tick();
-            let rate = page.later(kernel_page::offset::RATE);
-            page.set_later(kernel_page::offset::RATE, rate + synthetic::MULTIPLIER / 2500);
+            let rate = page.later(page::offset::RATE);
+            page.set_later(page::offset::RATE, rate + synthetic::MULTIPLIER / 2500);
         }
     }
     // 32 ms of 400 ppm are 13 us.
@@ -340,10 +340,10 @@ fn reading_through_kvms_page_is_reading_both() {
         };
         shared.write(&content);
         let now = content.nanoseconds_at(synthetic::now()).unwrap();
-        data.set(kernel_page::offset::LAST, now - 1_000_000.min(now));
+        data.set(page::offset::LAST, now - 1_000_000.min(now));
         for (rate, fraction) in [(1 << 23, 7), ((1 << 23) + 4000, 900_000_000 << 23)] {
-            data.set_later(kernel_page::offset::RATE, 23 << 32 | rate);
-            data.set_later(kernel_page::offset::TIMES + 16 * Clock::Tai as usize + 8, fraction);
+            data.set_later(page::offset::RATE, 23 << 32 | rate);
+            data.set_later(page::offset::TIMES + 16 * Clock::Tai as usize + 8, fraction);
             let page = data.page(Fence::Lfence);
             let both = || {
                 let count = || paravirtual::count(&shared, synthetic::now);

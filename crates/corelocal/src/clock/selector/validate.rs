@@ -8,7 +8,7 @@ use crate::primitive::global::Ordering;
 
 use super::{Selector, Truth, is_validating, route};
 use crate::clock::Clock;
-use crate::clock::kernel_page::{KernelPage, Mode};
+use crate::clock::kernel::page::{KernelPage, Mode};
 use crate::clock::status::{Backend, Cause};
 
 /// Comparisons before the vDSO's data is believed, and updates by the kernel that they span.

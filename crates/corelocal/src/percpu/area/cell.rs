@@ -1,8 +1,8 @@
 //! A cell: some words for each core, allocated from an area.
 //!
 //! # Data flow
-//! A cell finds its block like every container (`lazy_block.rs`), but the block belongs to the area. Operations on a
-//! single word are those of [`CellWord`]; this file has the operations on all words at once.
+//! A cell finds its block like every container (`machinery/lazy_block.rs`), but the block belongs to the area.
+//! Operations on a single word are those of [`CellWord`]; this file has the operations on all words at once.
 //!
 //! # Invariants
 //! 1. `words` has its block from the beginning and does not free it: `drop` gives it back to the area.
@@ -13,8 +13,8 @@ use core::mem::ManuallyDrop;
 
 use super::{Area, CellWord, Words};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
-use crate::percpu::block::Block;
-use crate::percpu::lazy_block::Owned;
+use crate::percpu::machinery::block::Block;
+use crate::percpu::machinery::lazy_block::Owned;
 use crate::percpu::remote::{self, Walk};
 use crate::percpu::shard::Shard;
 use crate::primitive::atomic::Ordering;
@@ -108,7 +108,7 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
     }
 
     fn read(&self, words: &Words<WORDS>) -> [u64; WORDS] {
-        // Acquire: partners are all operations that store (`word_operations.rs`).
+        // Acquire: partners are all operations that store (`machinery/word_operations.rs`).
         self.decode(core::array::from_fn(|index| words[index].load(Ordering::Acquire)))
     }
 

@@ -1,4 +1,4 @@
-//! One word of a cell, with the operations of every per-core word (`word_operations.rs`).
+//! One word of a cell, with the operations of every per-core word (`machinery/word_operations.rs`).
 //!
 //! Invariant: the index is below `WORDS`.
 
@@ -7,9 +7,9 @@ use core::fmt;
 use super::{Cell, Words};
 use crate::cid::{Busy, Cid, Revocable, SlotIndex};
 use crate::percpu::Mismatch;
-use crate::percpu::lazy_block::{Fallback, Owned};
+use crate::percpu::machinery::lazy_block::{Fallback, Owned};
+use crate::percpu::machinery::word_operations::{self, EachWord};
 use crate::percpu::shard::Shard;
-use crate::percpu::word_operations::{self, EachWord};
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{self, Ended, Exit, Index, Slots, Yielded};
 

@@ -6,11 +6,11 @@
 use core::sync::atomic::Ordering;
 
 use crate::cid;
-use crate::percpu::region;
-use crate::percpu::slot::Kind;
+use crate::percpu::machinery::region;
+use crate::percpu::machinery::slot::Kind;
 use crate::primitive::atomic::AtomicU64;
 use crate::rseq::{SLOT_SHIFT, offset};
-use crate::sys::page_size::SHORTEST_PAGE;
+use crate::sys::memory::page_size::SHORTEST_PAGE;
 
 /// Unlike a pointer or a small number. librseq uses the same one.
 const PATTERN: u64 = 0x5555_5555_5555_5555;

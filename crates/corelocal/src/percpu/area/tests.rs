@@ -1,6 +1,6 @@
 use super::*;
 use crate::cid::{CpuId, NodeCid};
-use crate::percpu::region::SLOT_LEN;
+use crate::percpu::machinery::region::SLOT_LEN;
 use crate::rseq::{SLOT_SHIFT, offset};
 use crate::scaled::scaled;
 use std::vec::Vec;

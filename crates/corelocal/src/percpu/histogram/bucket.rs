@@ -15,7 +15,7 @@
 //! 1. `index` is below `len` for every value, and does not decrease when the value grows.
 //! 2. The buckets from 0 on cover all values without gap or overlap.
 
-use super::super::sums::Words;
+use crate::percpu::machinery::sums::Words;
 use crate::primitive::atomic::AtomicI64;
 
 /// A bucket and its count.

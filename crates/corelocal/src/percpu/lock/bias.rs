@@ -57,7 +57,7 @@
 use core::sync::atomic::fence;
 use core::time::Duration;
 
-use crate::percpu::blocking;
+use crate::percpu::machinery::blocking;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::forks::Identity;
 

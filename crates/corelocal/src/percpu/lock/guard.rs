@@ -10,7 +10,7 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::Slot;
 use super::mutex::Gone;
-use crate::sys::orphaned::sealed;
+use crate::sys::forks::orphaned::sealed;
 
 /// Exclusive access to one shard of a [`Lock`](super::Lock). The shard is unlocked when the guard is dropped.
 ///

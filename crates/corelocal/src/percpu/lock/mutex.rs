@@ -3,7 +3,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | FREE (0) | Unlocked. |
-//! | HELD, tag | The thread with this tag (bits 2 to 31, `sys/owner_tag.rs`) holds it, and no thread sleeps. |
+//! | HELD, tag | The thread with this tag (bits 2 to 31, `sys/thread/owner_tag.rs`) holds it, and no thread sleeps. |
 //! | HELD, AWAITED, tag | The same, and threads may be sleeping: the unlock wakes one. |
 //!
 //! # Invariants
@@ -13,9 +13,9 @@
 //! 3. By the tag a forked child recognises that the owner does not exist in it. Then the mutex stays held until a
 //!    thread takes it over.
 
-use crate::percpu::blocking;
+use crate::percpu::machinery::blocking;
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sys::owner_tag::{self, Holder};
+use crate::sys::thread::owner_tag::{self, Holder};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;

@@ -18,7 +18,7 @@
 
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::rseq::SEGMENT;
-use crate::sys::{lazy_mapping, pages};
+use crate::sys::memory::{lazy_mapping, pages};
 
 /// Segments of a chunk.
 const SEGMENTS: u32 = 63;

@@ -38,7 +38,7 @@ use ::loom::sync::atomic::fence;
 use core::sync::atomic::fence;
 use core::time::Duration;
 
-use crate::percpu::blocking::{heavy_barrier, light_barrier, nap, wait, wake_one};
+use crate::percpu::machinery::blocking::{heavy_barrier, light_barrier, nap, wait, wake_one};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::futex::Deadline;
 

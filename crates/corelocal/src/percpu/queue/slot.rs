@@ -37,8 +37,8 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use super::segment::{self, Header, Places, Segment};
-use crate::percpu::item_words::Words;
-use crate::percpu::slot::Zeroed;
+use crate::percpu::machinery::item_words::Words;
+use crate::percpu::machinery::slot::Zeroed;
 use crate::primitive::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::try_lock::{Locked, TryLock};

@@ -18,8 +18,8 @@
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::percpu::item_words::{DropAll, Words};
-use crate::percpu::slot::Zeroed;
+use crate::percpu::machinery::item_words::{DropAll, Words};
+use crate::percpu::machinery::slot::Zeroed;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::try_lock::{Locked, TryLock};

@@ -7,7 +7,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 
 use crate::percpu::PushError;
-use crate::percpu::item_words::{DropAll, Words};
+use crate::percpu::machinery::item_words::{DropAll, Words};
 
 /// Up to `N` items, the last of which is the top. They are pushed on or popped off a [`Stack`](super::Stack) in one
 /// critical section.

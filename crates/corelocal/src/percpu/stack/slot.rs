@@ -16,8 +16,8 @@
 
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-use crate::percpu::item_words::Words;
-use crate::percpu::slot::{Kind, Zeroed};
+use crate::percpu::machinery::item_words::Words;
+use crate::percpu::machinery::slot::{Kind, Zeroed};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 

@@ -11,7 +11,7 @@ use std::vec::Vec;
 use super::ways::{push_batch_shared, push_shared};
 use super::*;
 use crate::cid::{self, CpuId};
-use crate::percpu::lazy_block::Fallback;
+use crate::percpu::machinery::lazy_block::Fallback;
 
 /// What is left.
 fn drained<T: Send + 'static, const CAPACITY: usize>(stack: &mut Stack<T, CAPACITY>) -> Vec<T> {

@@ -10,8 +10,8 @@ use super::Stack;
 use super::batch::Batch;
 use super::slot::Slot;
 use crate::cid::SlotIndex;
-use crate::percpu::item_words::Words;
-use crate::percpu::lazy_block::Fallback;
+use crate::percpu::machinery::item_words::Words;
+use crate::percpu::machinery::lazy_block::Fallback;
 use crate::rseq::{self, Ended, Exit, Index, Popped, Slots, Yielded};
 
 /// The number of words of this many items.

@@ -27,7 +27,8 @@ use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::rcu::domain::Domain;
 use crate::sys::forks;
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::{signals, sleep};
+use crate::sys::sleep;
+use crate::sys::thread::signals;
 
 /// How long it collects items before it begins a grace period, unless a soft limit is reached.
 const COLLECT: Duration = Duration::from_millis(2);

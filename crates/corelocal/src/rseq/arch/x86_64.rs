@@ -794,8 +794,8 @@ macro_rules! trace_reserve_fixed {
     };
 }
 
-/// The sections of records of fixed length: the steps that write the time, what clears the registers they change, and their
-/// operands; then the length of the record in bytes, and for each word its offset in the record and its register.
+/// The sections of records of fixed length: the steps that write the time, what clears the registers they change, and
+/// their operands; then the length of the record in bytes, and for each word its offset in the record and its register.
 macro_rules! trace_fixed {
     ([$($time:expr),+] [$clear:literal] [$($operands:tt)*]
         $index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
@@ -890,8 +890,8 @@ pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
     }
 }
 
-/// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read `used`
-/// only.
+/// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read
+/// `used` only.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::trace_context`] hold.
@@ -949,13 +949,13 @@ pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u3
     Exit(scratch)
 }
 
-/// The critical section `load`. Its first instruction is declared, so that `corelocal check` does not warn that it stores
-/// nothing.
+/// The critical section `load`. Its first instruction is declared, so that `corelocal check` does not warn that it
+/// stores nothing.
 macro_rules! load {
     ($area:expr, $pointer:expr, $($step:literal),+; yields $clear:literal; $($operands:tt)*) => {{
         let scratch: u64;
-        // SAFETY: `area` is the offset of this thread's rseq area, and this function's caller guarantees a valid pointer,
-        // and words at its value that stay until a fence, which aborts this section. It stores `rseq_cs` only.
+        // SAFETY: `area` is the offset of this thread's rseq area, and this function's caller guarantees a valid
+        // pointer, and words at its value that stay until a fence, which aborts this section. It stores `rseq_cs` only.
         unsafe {
             asm!(
                 prologue!(),

@@ -1,7 +1,7 @@
 //! Loom models: threads meet at a barrier twice. Then mutants with one fault each.
 
 use super::*;
-use crate::sync::scope::Shared;
+use crate::sync::machinery::scope::Shared;
 use ::loom::cell::UnsafeCell;
 use ::loom::thread;
 use std::boxed::Box;

@@ -1,9 +1,9 @@
 //! Loom models: threads wait for items, time out, and are notified in every way. Then mutants with one fault each,
 //! which the same checks must catch.
 
+use super::guard::sealed;
 use super::*;
 use crate::primitive::cell::UnsafeCell;
-use crate::sync::condvar_guard::sealed;
 use crate::sync::mutex::Lock;
 use ::loom::thread;
 use std::boxed::Box;

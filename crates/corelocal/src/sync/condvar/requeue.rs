@@ -22,8 +22,8 @@ use crate::primitive::atomic::{
     AtomicU32,
     Ordering::{AcqRel, Relaxed},
 };
-use crate::sync::futex::Futex;
-use crate::sync::scope::Scope;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::Scope;
 use crate::sys::futex::Requeue;
 
 /// The distance from a condition variable to a lock, in words.

@@ -1,7 +1,7 @@
 //! Loom models: counting down while another thread waits. Then mutants with one fault each.
 
 use super::*;
-use crate::sync::scope::Private;
+use crate::sync::machinery::scope::Private;
 use ::loom::cell::UnsafeCell;
 use ::loom::thread;
 use std::boxed::Box;

@@ -10,9 +10,9 @@ use super::guard;
 use super::{Lock, Mutex, MutexGuard, Private, Scope};
 use crate::sync::arc_guard::ArcGuard;
 use crate::sync::arc_guard::sealed::{Exclusive, Holding, Protecting};
-use crate::sync::condvar_guard;
+use crate::sync::condvar::guard as condvar_guard;
+use crate::sys::forks::orphaned::{Orphaned, sealed};
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::{Orphaned, sealed};
 
 /// The value of a locked [`Mutex`] in an [`Arc`]; unlocks when dropped. With the feature `std`.
 ///

@@ -15,8 +15,8 @@ use core::ptr::NonNull;
 
 use super::word::{Lock, Taken};
 use super::{Mutex, Private, Scope};
-use crate::sync::guard_traits::guard_traits;
-use crate::sys::orphaned::sealed;
+use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sys::forks::orphaned::sealed;
 
 /// The value of a locked [`Mutex`]; unlocks when dropped.
 #[must_use = "the mutex is unlocked at once if this is dropped"]

@@ -92,11 +92,11 @@ use super::word::{
 };
 
 use crate::primitive::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::sync::futex::Futex;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::Scope;
 use crate::sync::mutex::abort_on_unwind::AbortOnUnwind;
 use crate::sync::profile::order::{self, Blocking};
 use crate::sync::profile::{self, Wait};
-use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline};
 
 impl<S: Scope> Lock<S> {

@@ -1,5 +1,5 @@
-//! The owner field of a mutex's word: 0 if it is free, else a tag of the thread (`sys/owner_tag.rs`) and a bit that
-//! is always set.
+//! The owner field of a mutex's word: 0 if it is free, else a tag of the thread (`sys/thread/owner_tag.rs`) and a bit
+//! that is always set.
 //!
 //! Invariants:
 //! 1. An owner's name is odd, so never 0, and below 2^[`OWNER_BITS`]. It is the same at every call of a thread in one
@@ -14,10 +14,10 @@
 use super::uncontended_unlock;
 use super::word::{MASK, OWNER_BITS};
 use crate::primitive::global::Ordering;
+use crate::sync::machinery::scope::Scope;
 use crate::sync::profile::order;
-use crate::sync::scope::Scope;
 use crate::sys::arch::{self, own_words};
-use crate::sys::owner_tag::{self, Holder};
+use crate::sys::thread::owner_tag::{self, Holder};
 use crate::sys::{forks, futex};
 
 const TAG_BITS: u32 = OWNER_BITS - 1;

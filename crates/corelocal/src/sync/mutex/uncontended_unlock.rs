@@ -25,7 +25,7 @@
 //!    more, a waiter of the parent that it overtook may sleep until the next unlock that finds flags.
 
 use super::word::Lock;
-use crate::sync::scope::Scope;
+use crate::sync::machinery::scope::Scope;
 
 #[cfg(loom)]
 pub(super) use imp::time_passes;

@@ -1,5 +1,5 @@
-//! Unlocking a mutex: by a section if its queue is empty, else by a compare-exchange; and where threads wait, with a token
-//! for one of them. Invariant numbers here are those of `lock.rs`.
+//! Unlocking a mutex: by a section if its queue is empty, else by a compare-exchange; and where threads wait, with a
+//! token for one of them. Invariant numbers here are those of `lock.rs`.
 
 use super::owner;
 use super::uncontended_unlock;
@@ -7,9 +7,9 @@ use super::word::{
     FAIR, FLAGS, GUEST, Lock, MASK, TOKEN, WAKING, guests, is_deserted, waiters, wants_token,
 };
 use crate::primitive::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::futex::Futex;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::Scope;
 use crate::sync::profile::{self, order};
-use crate::sync::scope::Scope;
 
 impl<S: Scope> Lock<S> {
     /// Unlocks.

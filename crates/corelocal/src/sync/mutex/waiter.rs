@@ -22,7 +22,7 @@
 //! The time doubles at each end. After half a second a private waiter has none of these to fear if its lock was
 //! fenced: in a child all waits are new, and the first end of patience clears a WAKING that was left behind. (A wait
 //! that continues in a child forked by a signal handler starts over.) Such a waiter then sleeps until it is woken.
-//! All others check once a second for as long as they wait (`bounded_wait.rs`).
+//! All others check once a second for as long as they wait (`machinery/bounded_wait.rs`).
 
 #[cfg(not(loom))]
 use core::time::Duration;
@@ -35,13 +35,13 @@ use super::word::{
 };
 use crate::primitive::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(not(loom))]
-use crate::sync::bounded_wait;
+use crate::sync::machinery::bounded_wait;
 #[cfg(not(loom))]
-use crate::sync::fairness::PATIENCE;
-use crate::sync::futex::Futex;
+use crate::sync::machinery::fairness::PATIENCE;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::{Private, Scope};
+use crate::sync::machinery::spin::{self, Spin};
 use crate::sync::profile::Wait;
-use crate::sync::scope::{Private, Scope};
-use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{self, Deadline, Wake};
 
 /// How often patience ends where every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.

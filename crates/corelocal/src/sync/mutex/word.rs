@@ -12,11 +12,11 @@
 //! | tag, WAITERS | The owner holds the lock, and threads sleep or are about to sleep. |
 //! | WAITERS, WAKING | The lock is free, and a waiter is on its way to take it. |
 //! | tag, WAITERS, WAKING | The lock was taken while a waiter was on its way; the unlock wakes no other. |
-//! | STARVED | A waiter has waited for [`PATIENCE`](crate::sync::fairness): threads that have not slept leave a free lock alone. |
+//! | STARVED | A waiter has waited for [`PATIENCE`](crate::sync::machinery::fairness): threads that have not slept leave a free lock alone. |
 //! | FAIR | The owner asked for a hand-off: the same as STARVED, for one unlock. |
 
-use crate::sync::futex::Futex;
-use crate::sync::scope::Scope;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::Scope;
 
 /// The number of bits of an owner's tag.
 pub(super) const OWNER_BITS: u32 = 28;

@@ -17,9 +17,9 @@ use core::time::Duration;
 
 use super::{LockError, PiMutexGuard, word};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::machinery::scope::{Private, Scope};
+use crate::sync::machinery::timeout::WaitTimeoutResult;
 use crate::sync::profile::{Kind, Wait};
-use crate::sync::scope::{Private, Scope};
-use crate::sync::timeout::WaitTimeoutResult;
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Requeue, Wake, pi};
 

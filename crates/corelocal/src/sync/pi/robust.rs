@@ -5,12 +5,12 @@
 
 use super::word::{self as pi_word, Left};
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::machinery::scope::Private;
 use crate::sync::robust::gate::Gate;
 use crate::sync::robust::word::{self, Taken};
 use crate::sync::robust::{Inherit, LockError, Protocol, RobustMutex};
-use crate::sync::scope::Private;
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::robust_list::Thread;
+use crate::sys::thread::robust_list::Thread;
 
 /// A [`RobustMutex`] with priority inheritance: the owner runs with the highest priority of all waiters, and its
 /// death is reported to the next owner.

@@ -15,10 +15,10 @@ use core::sync::atomic::fence;
 use core::time::Duration;
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
+use crate::sync::machinery::spin::Spin;
 use crate::sync::profile::{self, Wait};
 use crate::sync::robust::LockError;
 use crate::sync::robust::word::{self, Taken, Whose};
-use crate::sync::spin::Spin;
 use crate::sys::futex::{Deadline, Scope, pi};
 use crate::sys::{self, Errno};
 

@@ -101,7 +101,9 @@ mod tests {
     use crate::sync::profile::page::tests::page;
     use crate::sync::profile::trace::Stack;
     #[cfg(not(loom))]
-    use crate::sys::{forks, shared_file::SharedFile};
+    use crate::sys::file::shared_file::SharedFile;
+    #[cfg(not(loom))]
+    use crate::sys::forks;
     use std::boxed::Box;
 
     /// A page that a child shares.

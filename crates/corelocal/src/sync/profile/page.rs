@@ -145,7 +145,8 @@ impl Page {
 pub(super) mod tests {
     use super::*;
     use crate::sync::profile::kind::Kind;
-    use crate::sys::{forks, pages};
+    use crate::sys::forks;
+    use crate::sys::memory::pages;
 
     /// A page that is never unmapped.
     pub(in crate::sync::profile) fn page() -> &'static Page {

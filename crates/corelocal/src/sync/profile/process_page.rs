@@ -24,14 +24,15 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
+use crate::sys::Errno;
+use crate::sys::file::lines::Lines;
+use crate::sys::file::shared_file::{self, SharedFile};
+#[cfg(not(miri))]
+use crate::sys::file::stderr::Line;
 use crate::sys::file::{File, OWN_MAPS, PathBuf, decimal};
 use crate::sys::forks;
-use crate::sys::lines::Lines;
-use crate::sys::shared_file::{self, SharedFile};
-#[cfg(not(miri))]
-use crate::sys::stderr::Line;
-use crate::sys::words::Variable;
-use crate::sys::{Errno, environment};
+use crate::sys::process::environment;
+use crate::sys::process::words::Variable;
 
 /// There is no page.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);

@@ -1,6 +1,6 @@
 //! A copy of the stack of a thread that waited longer, or delayed others longer, than any before it.
 //!
-//! The frames are recovered by an observer that can read the program's files: see `sys/stack.rs`. Threads of one
+//! The frames are recovered by an observer that can read the program's files: see `sys/thread/stack.rs`. Threads of one
 //! process write it; other processes read it.
 //!
 //! # Invariants
@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use super::sequence::Sequence;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sys::stack::{self, REGISTERS};
+use crate::sys::thread::stack::{self, REGISTERS};
 
 /// The maximum number of bytes of a stack that are copied.
 const STACK_BYTES: usize = 16 * 1024 - 128;
@@ -169,7 +169,7 @@ impl core::fmt::Debug for Stack {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::sys::pages;
+    use crate::sys::memory::pages;
 
     fn trace() -> &'static Trace {
         let at = pages::map(size_of::<Trace>()).unwrap().cast::<Trace>();

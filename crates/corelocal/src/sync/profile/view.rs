@@ -19,8 +19,8 @@ use super::record::Record;
 use super::trace::Stack;
 use super::{now, process_page};
 use crate::sys::Errno;
-use crate::sys::shared_file::{Mapping, SharedFile};
-use crate::sys::trust::{self, Owners, Refused, Rule};
+use crate::sys::file::shared_file::{Mapping, SharedFile};
+use crate::sys::file::trust::{self, Owners, Refused, Rule};
 
 /// The lock contention profile of a process.
 ///

@@ -6,13 +6,13 @@
 //!
 //! # Invariants
 //! 1. The gate orders nothing, and the lock is right whatever the gate says: it decides only which thread tries first.
-//! 2. No thread waits at the gate for longer than 10 ms (`fairness.rs`). A thread that waited so long opens it, for the
+//! 2. No thread waits at the gate for longer than 10 ms (`machinery/fairness.rs`). A thread that waited so long opens it, for the
 //!    waiter that closed it may have been killed, or left behind by a fork. A waiter that is there closes it again within
 //!    10 ms. A thread whose own deadline ended its wait before opens the gate only if it got the lock, so threads that try
 //!    with short time limits let the waiter go first as others do.
 
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sync::fairness;
+use crate::sync::machinery::fairness;
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 

@@ -10,9 +10,9 @@ use core::ops::{Deref, DerefMut};
 
 use super::RobustMutex;
 use super::waiting::{Plain, Waiting};
-use crate::sync::guard_traits::guard_traits;
-use crate::sync::scope::{Private, Scope};
-use crate::sys::orphaned::sealed;
+use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sync::machinery::scope::{Private, Scope};
+use crate::sys::forks::orphaned::sealed;
 
 /// A [`RobustMutex`] that is locked, until this is dropped.
 #[must_use = "the mutex is unlocked when this is dropped"]

@@ -27,7 +27,7 @@ use super::word::{self, Taken};
 use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sys::Errno;
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::robust_list::{Links, Thread};
+use crate::sys::thread::robust_list::{Links, Thread};
 
 /// The data is valid, as far as is known.
 const VALID: u32 = 0;
@@ -54,7 +54,8 @@ const _: () = {
     use core::mem::offset_of;
     let entry = offset_of!(Raw, links) + size_of::<usize>();
     assert!(
-        entry as isize + crate::sys::robust_list::FUTEX_OFFSET == offset_of!(Raw, word) as isize
+        entry as isize + crate::sys::thread::robust_list::FUTEX_OFFSET
+            == offset_of!(Raw, word) as isize
     );
 };
 

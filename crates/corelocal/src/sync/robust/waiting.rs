@@ -9,7 +9,7 @@ use super::gate::Gate;
 use super::word::{self, Taken};
 use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Scope};
-use crate::sys::robust_list::Thread;
+use crate::sys::thread::robust_list::Thread;
 
 /// How a [`RobustMutex`](super::RobustMutex) is waited for: [`Plain`] or [`Inherit`].
 pub trait Waiting: protocol::Protocol + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {}

@@ -14,19 +14,19 @@
 //! 3. Acquiring keeps "waiters", so the state that an owner's death leaves is not lost.
 //! 4. A woken thread that is killed before that step has the lock pending all the while, so the kernel wakes another
 //!    waiter. It does not do so if a thread acquired the lock in between, and that thread knows of no waiters.
-//!    Therefore waiters re-check at least once a second (`bounded_wait.rs`).
+//!    Therefore waiters re-check at least once a second (`machinery/bounded_wait.rs`).
 //! 5. All waiting is of scope `Shared`: when an owner dies, the kernel wakes waiters of shared futexes only.
 
 use super::LockError;
 use super::gate::Gate;
 use crate::primitive::atomic::{AtomicU32, Ordering};
-use crate::sync::bounded_wait;
-use crate::sync::fairness::{self, Patience};
+use crate::sync::machinery::bounded_wait;
+use crate::sync::machinery::fairness::{self, Patience};
+use crate::sync::machinery::spin::{self, Spin};
 use crate::sync::profile::{self, Wait};
-use crate::sync::spin::{self, Spin};
 use crate::sys::futex::{Deadline, Scope, Wake};
-use crate::sys::robust_list::Thread;
 use crate::sys::sleep;
+use crate::sys::thread::robust_list::Thread;
 
 /// Threads may be sleeping.
 const WAITERS: u32 = libc::FUTEX_WAITERS;
@@ -223,7 +223,7 @@ pub(in crate::sync) fn whose(owner: u32, scope: Scope) -> Whose {
 }
 
 #[cfg(not(loom))]
-pub(in crate::sync) use crate::sys::thread_id::{Whose, whose as asked};
+pub(in crate::sync) use crate::sys::thread::id::{Whose, whose as asked};
 
 /// Loom models do not fork.
 #[cfg(loom)]

@@ -11,9 +11,9 @@ use super::upgradable::RwLockUpgradableGuard;
 use super::{Private, RwLock, Scope};
 use crate::sync::arc_guard::ArcGuard;
 use crate::sync::arc_guard::sealed::{Exclusive, Holding, Protecting};
-use crate::sync::condvar_guard;
+use crate::sync::condvar::guard as condvar_guard;
+use crate::sys::forks::orphaned::{Orphaned, sealed};
 use crate::sys::futex::Deadline;
-use crate::sys::orphaned::{Orphaned, sealed};
 
 /// Shared access to the value of a [`RwLock`] in an [`Arc`], until dropped, by the same thread. With the feature
 /// `std`.

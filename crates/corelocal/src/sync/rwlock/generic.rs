@@ -11,7 +11,7 @@ use core::time::Duration;
 use super::raw::Raw;
 use super::slow_path::Kind;
 use super::state::{self, WRITING};
-use crate::sync::scope::{Private, Scope};
+use crate::sync::machinery::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
 /// The lock of a [`RwLock`](super::RwLock), for `lock_api::RwLock<RawRwLock, T>` and everything else that is generic

@@ -15,9 +15,9 @@ use super::raw::Raw;
 use super::slow_path::Kind;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
-use crate::sync::guard_traits::guard_traits;
-use crate::sync::scope::{Private, Scope};
-use crate::sys::orphaned::sealed;
+use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sync::machinery::scope::{Private, Scope};
+use crate::sys::forks::orphaned::sealed;
 
 /// Shared access to the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
 ///

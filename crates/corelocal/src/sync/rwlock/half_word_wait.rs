@@ -6,7 +6,7 @@
 //! Invariant: a call may return spuriously, so waiters check the word again.
 
 use crate::primitive::atomic::AtomicU64;
-use crate::sync::scope::Scope;
+use crate::sync::machinery::scope::Scope;
 use crate::sys::futex::{Deadline, Wake};
 
 /// Half of the word.

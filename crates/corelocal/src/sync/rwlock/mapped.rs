@@ -11,8 +11,8 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::raw::Raw;
-use crate::sync::guard_traits::guard_traits;
-use crate::sync::scope::{Private, Scope};
+use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sync::machinery::scope::{Private, Scope};
 
 /// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
 #[must_use = "it unlocks when it is dropped"]

@@ -34,7 +34,7 @@
 //!    are gone. Locks shared between processes have no visitors either, since one may die.
 //! 7. CLOSED, READER_FIRST and SLEEPERS_FIRST are advice that affects only fairness. If processes share the lock, the
 //!    thread that set it may be dead. So there no thread sleeps for long without checking, and a thread that has
-//!    waited for a second ignores advice (`bounded_wait.rs`) and enters without leaving any. A live thread that still
+//!    waited for a second ignores advice (`machinery/bounded_wait.rs`) and enters without leaving any. A live thread that still
 //!    insists sets it again.
 //! 8. A writer that did not survive a fork holds the lock for good: blocking attempts panic, others fail at once,
 //!    except `adopt`. An upgradable reader that is gone becomes a plain reader that is gone: it has changed nothing,
@@ -54,8 +54,8 @@ use super::state::{
 use super::state::{CLOSED, SLEEPERS_FIRST};
 use super::wait_policy::Patience;
 use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sync::machinery::scope::Scope;
 use crate::sync::profile;
-use crate::sync::scope::Scope;
 use crate::sys::futex;
 
 /// The lock. All bytes 0 is a free one.

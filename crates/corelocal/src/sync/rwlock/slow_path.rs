@@ -12,13 +12,13 @@ use super::wait_policy::Patience;
 #[cfg(all(feature = "lock_api", not(loom)))]
 use crate::primitive::atomic::AtomicU32;
 use crate::primitive::atomic::{AtomicU64, Ordering};
-use crate::sync::bounded_wait;
+use crate::sync::machinery::bounded_wait;
+use crate::sync::machinery::scope::Scope;
 use crate::sync::profile::{self, Wait};
-use crate::sync::scope::Scope;
 use crate::sys::futex::{self, Deadline, Wake};
-use crate::sys::owner_tag::{self, Holder};
 #[cfg(all(feature = "lock_api", not(loom)))]
 use crate::sys::sleep;
+use crate::sys::thread::owner_tag::{self, Holder};
 
 /// Threads that wait on the upper half.
 #[derive(Clone, Copy, PartialEq, Eq)]

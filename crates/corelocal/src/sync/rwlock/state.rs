@@ -25,8 +25,8 @@
 //! process. CL, RF and SF are advice: they count only in the current generation, since the thread that set them may
 //! not have survived a fork.
 
-use crate::sync::scope::Scope;
-use crate::sys::owner_tag::{self, GENERATION_BITS};
+use crate::sync::machinery::scope::Scope;
+use crate::sys::thread::owner_tag::{self, GENERATION_BITS};
 use crate::sys::{forks, futex};
 
 pub(super) const TAG_BITS: u32 = 28;

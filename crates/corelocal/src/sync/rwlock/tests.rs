@@ -3,7 +3,7 @@
 use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITERS_ASLEEP};
 use super::*;
 use crate::sync::Shared;
-use crate::sys::owner_tag;
+use crate::sys::thread::owner_tag;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 

@@ -11,8 +11,8 @@ use core::time::Duration;
 use super::guard::{RwLockReadGuard, RwLockWriteGuard};
 use super::raw::Raw;
 use super::state;
-use crate::sync::guard_traits::guard_traits;
-use crate::sync::scope::{Private, Scope};
+use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sync::machinery::scope::{Private, Scope};
 use crate::sys::futex::Deadline;
 
 /// Access to the value of a [`RwLock`](super::RwLock) beside its readers, which can become exclusive; until dropped,

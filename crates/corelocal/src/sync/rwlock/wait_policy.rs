@@ -4,9 +4,9 @@
 use core::time::Duration;
 
 use super::state::State;
-use crate::sync::bounded_wait;
-use crate::sync::scope::Scope;
-use crate::sync::spin::{self, Spin};
+use crate::sync::machinery::bounded_wait;
+use crate::sync::machinery::scope::Scope;
+use crate::sync::machinery::spin::{self, Spin};
 use crate::sys::futex::Deadline;
 
 /// How long a thread lets others overtake it before it insists.
@@ -21,7 +21,8 @@ pub(super) struct Patience {
     pub(super) slept: bool,
     /// Whether it has announced that it comes next.
     pub(super) insists: bool,
-    /// When it begins to ignore advice, if other processes may die (`bounded_wait.rs`); set when it first sleeps.
+    /// When it begins to ignore advice, if other processes may die (`machinery/bounded_wait.rs`); set when it first
+    /// sleeps.
     look: Option<Deadline>,
     /// Whether that time has come: the thread that set the advice may be dead.
     pub(super) dozed: bool,

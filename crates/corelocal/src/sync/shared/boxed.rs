@@ -22,9 +22,10 @@ use core::ops::Deref;
 use super::header::{self, Header};
 use super::name::{self, Path};
 use super::{SharedError, SharedSafe};
-use crate::sys::shared_file::{self, Mapping, SharedFile};
-use crate::sys::trust::Rule;
-use crate::sys::{Errno, thread_id};
+use crate::sys::Errno;
+use crate::sys::file::shared_file::{self, Mapping, SharedFile};
+use crate::sys::file::trust::Rule;
+use crate::sys::thread::id;
 
 /// Owner only.
 const MODE: u32 = 0o600;
@@ -243,7 +244,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
 fn draft(name: &str) -> Result<(Path, SharedFile), SharedError> {
     let mut attempt = 0;
     loop {
-        let path = Path::of_draft(name, thread_id::current(), attempt)?;
+        let path = Path::of_draft(name, id::current(), attempt)?;
         let c_path: &CStr = path.as_c_str();
         match SharedFile::create_for(c_path, MODE).map_err(SharedError::from) {
             Ok(file) => return Ok((path, file)),
@@ -293,7 +294,7 @@ mod tests {
         made.store(8, Ordering::Relaxed);
         assert_eq!(opened.load(Ordering::Relaxed), 8);
         SharedBox::<AtomicU64>::unlink(&name).unwrap();
-        let draft = Path::of_draft(&name, thread_id::current(), 0).unwrap();
+        let draft = Path::of_draft(&name, id::current(), 0).unwrap();
         assert!(shared_file::status_of(draft.as_c_str()).is_err());
     }
 }

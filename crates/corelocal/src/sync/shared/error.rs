@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::sys::Errno;
-use crate::sys::trust::Refused;
+use crate::sys::file::trust::Refused;
 
 /// Why there is no [`SharedBox`](super::SharedBox).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use super::safe::{SharedSafe, layout};
 use crate::sync;
+use crate::sync::machinery::scope::Shared;
 use crate::sync::robust::Plain;
-use crate::sync::scope::Shared;
 
 /// A [`Mutex`](sync::Mutex) of all processes that map it.
 ///

@@ -5,10 +5,10 @@
 
 use core::sync::atomic;
 
+use crate::sync::machinery::scope::Shared;
 use crate::sync::pi::{PiCondvar, PiMutex};
 use crate::sync::robust::{RobustMutex, Waiting};
-use crate::sync::scope::Shared;
-use crate::sys::robust_list;
+use crate::sys::thread::robust_list;
 
 /// Types that mean the same in every process that maps them, wherever.
 ///

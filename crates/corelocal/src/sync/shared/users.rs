@@ -12,8 +12,8 @@
 use core::ffi::c_int;
 
 use super::{SharedBox, SharedError, TamperSafe};
-use crate::sys::shared_file::SharedFile;
-use crate::sys::trust::{Owners, Rule};
+use crate::sys::file::shared_file::SharedFile;
+use crate::sys::file::trust::{Owners, Rule};
 
 /// Owner and group.
 const GROUP_MODE: u32 = 0o660;

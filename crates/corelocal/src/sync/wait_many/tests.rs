@@ -3,7 +3,7 @@
 use super::waitable::sealed::Sealed;
 use super::*;
 use crate::primitive::atomic::Ordering;
-use crate::sync::permits::AWAITED;
+use crate::sync::machinery::permits::AWAITED;
 use crate::sync::{AutoEvent, ManualEvent, Semaphore};
 use crate::sys::Errno;
 use crate::sys::futex::Scope;

@@ -3,9 +3,9 @@
 use crate::primitive::atomic::AtomicU32;
 use crate::sync::event::{AutoEvent, ManualEvent};
 use crate::sync::latch::{Latch, WaitGroup};
+use crate::sync::machinery::permits::{AWAITED, Permits};
+use crate::sync::machinery::scope::Scope;
 use crate::sync::parker::Parker;
-use crate::sync::permits::{AWAITED, Permits};
-use crate::sync::scope::Scope;
 use crate::sync::semaphore::Semaphore;
 use crate::sys::futex;
 

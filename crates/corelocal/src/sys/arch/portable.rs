@@ -83,7 +83,7 @@ pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
 }
 
 /// No symbol of libc.
-#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread_count.rs` uses it.
+#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread/count.rs` uses it.
 pub(crate) fn libc_single_threaded() -> *const u8 {
     core::ptr::null()
 }
@@ -141,12 +141,12 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
 }
 
 /// Not needed: without sections nothing points into the object.
-pub(crate) fn loader() -> crate::sys::nodelete::Loader {
-    crate::sys::nodelete::Loader { dladdr1: None, dlopen: None }
+pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
+    crate::sys::process::nodelete::Loader { dladdr1: None, dlopen: None }
 }
 
 /// Not known here.
-pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
+pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
     None
 }
 

@@ -169,8 +169,8 @@ pub(crate) const HAS_OWN_WORDS: bool = true;
 pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
     debug_assert!(at % 2 == 0);
     let word = thread_address(own_word_offset(at)).cast::<u64>();
-    // SAFETY: static TLS of the calling thread, aligned since `at` is even, behind the area; used by this thread alone, its
-    // signal handlers included, while it lives.
+    // SAFETY: static TLS of the calling thread, aligned since `at` is even, behind the area; used by this thread alone,
+    // its signal handlers included, while it lives.
     Some(unsafe { crate::primitive::global::AtomicU64::from_ptr(word) })
 }
 
@@ -179,8 +179,8 @@ pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::glob
 pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
     const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
     let value;
-    // SAFETY: the address is that of words behind our own area, in static TLS of the calling thread, whose signal handlers
-    // may write it: neither `pure` nor `nomem`.
+    // SAFETY: the address is that of words behind our own area, in static TLS of the calling thread, whose signal
+    // handlers may write it: neither `pure` nor `nomem`.
     unsafe {
         asm!(
             "mov {value}, qword ptr fs:[{area} + {word}]",
@@ -208,8 +208,8 @@ pub(crate) fn increment_own_word_pair<const AT: usize>() {
     }
 }
 
-/// Adds 1 to such a word, and returns what it held. One instruction, so a signal handler that does the same draws another
-/// number.
+/// Adds 1 to such a word, and returns what it held. One instruction, so a signal handler that does the same draws
+/// another number.
 #[inline(always)]
 pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
     let mut number = 1_u32;
@@ -313,7 +313,7 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
 }
 
 /// The address of libc's `__libc_single_threaded`; null where libc has none.
-#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread_count.rs` uses it.
+#[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread/count.rs` uses it.
 pub(crate) fn libc_single_threaded() -> *const u8 {
     let byte;
     // SAFETY: reads a GOT entry; an undefined weak symbol resolves to 0.
@@ -329,8 +329,8 @@ pub(crate) fn libc_single_threaded() -> *const u8 {
 }
 
 /// The dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
-/// (`sys/nodelete.rs`): `corelocal check` reads it.
-pub(crate) fn loader() -> crate::sys::nodelete::Loader {
+/// (`sys/process/nodelete.rs`): `corelocal check` reads it.
+pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     let (dladdr1, dlopen): (usize, usize);
     // SAFETY: reads two GOT entries; an undefined weak symbol resolves to 0.
     unsafe {
@@ -351,7 +351,7 @@ pub(crate) fn loader() -> crate::sys::nodelete::Loader {
     // SAFETY: null or the address of the function of that name, whose signature this is; a null
     // function pointer is `None`.
     unsafe {
-        crate::sys::nodelete::Loader {
+        crate::sys::process::nodelete::Loader {
             dladdr1: core::mem::transmute::<usize, Option<_>>(dladdr1),
             dlopen: core::mem::transmute::<usize, Option<_>>(dlopen),
         }
@@ -361,8 +361,8 @@ pub(crate) fn loader() -> crate::sys::nodelete::Loader {
 /// The program counter, the stack pointer, rbp, rbx and r12 to r15: from these, the stack and the program's tables
 /// follow those of all callers.
 #[inline(always)]
-pub(crate) fn registers() -> Option<[u64; crate::sys::stack::REGISTERS]> {
-    let mut registers = [0; crate::sys::stack::REGISTERS];
+pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
+    let mut registers = [0; crate::sys::thread::stack::REGISTERS];
     // SAFETY: stores eight registers in as many words.
     unsafe {
         asm!(

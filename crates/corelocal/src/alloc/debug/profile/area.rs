@@ -21,8 +21,8 @@
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::sample::{self, Sample};
-use crate::sys::pages;
-use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
+use crate::sys::memory::pages;
+use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
 use crate::sys::try_lock::TryLock;
 
 /// The maximum number of samples at a time.

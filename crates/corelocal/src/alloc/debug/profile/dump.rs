@@ -22,9 +22,9 @@ use super::area::STACK_BYTES;
 use super::sample::Sample;
 use super::{for_each, is_on, summary};
 use crate::alloc::config::{self, PREFIX_BYTES};
+use crate::sys::file::lines::Lines;
 use crate::sys::file::{File, OWN_MAPS, PathBuf, decimal};
-use crate::sys::lines::Lines;
-use crate::sys::pages;
+use crate::sys::memory::pages;
 use crate::sys::{Errno, kernel_clock, process_id};
 
 const R: Ordering = Ordering::Relaxed;

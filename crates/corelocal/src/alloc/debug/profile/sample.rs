@@ -4,7 +4,7 @@
 //! sample therefore stands for `1 / p` objects, and sums over all samples are unbiased for any mix of sizes.
 
 use super::area::STACK_WORDS;
-use crate::sys::stack::{NAME_BYTES, REGISTERS};
+use crate::sys::thread::stack::{NAME_BYTES, REGISTERS};
 
 /// A sampled object, and the stack that allocated it.
 ///

@@ -1,5 +1,5 @@
 //! Loom mutants of the lists with one fault each, and the check that must catch them. (The lists themselves, with
-//! items, are explored in `slot.rs`.)
+//! items, are explored in `machinery/slot.rs`.)
 
 use super::*;
 use ::loom::cell::UnsafeCell;

@@ -15,7 +15,7 @@ use super::stack_top::Registers;
 use crate::sync::profile::kind::Kind;
 use crate::sync::profile::now;
 use crate::sync::profile::record::Key;
-use crate::sys::{stack, thread_id};
+use crate::sys::thread::{id, stack};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Whether recording is off in this process for good. Reads the environment if necessary.
@@ -90,7 +90,7 @@ fn key<T>(at: *const T) -> Key {
 
 /// The calling thread's entry, and the right to write to it.
 fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
-    let number = thread_id::current();
+    let number = id::current();
     let place = page.thread(number).and_then(|thread| Some((thread, thread.write()?)));
     match &place {
         Some((thread, _)) => thread.name_after(number),
@@ -123,7 +123,7 @@ unsafe fn begin(
 
 /// Counts that one mutex is held while the other is locked.
 fn add_pair(page: &Page, thread: &Thread, held: (usize, u64), taken: (usize, u64)) {
-    let number = thread_id::current();
+    let number = id::current();
     let gates = || thread.all(HELD).map(|(_, key)| key).filter(|key| *key != held.1);
     let write = |pair: &Pair| {
         pair.thread.store(number.into(), Relaxed);
@@ -174,7 +174,7 @@ unsafe fn took_slowly(key: Key, registers: &Registers) -> bool {
 #[inline(never)]
 fn let_go_slowly(key: Key) {
     let Some(page) = process_page::get() else { return };
-    let Some(thread) = page.known_thread(thread_id::current()) else { return };
+    let Some(thread) = page.known_thread(id::current()) else { return };
     let Some(writing) = thread.write() else { return };
     // The last one: if it is there twice, a forked child took it over from itself.
     let of_key = |(_, held): &(usize, u64)| *held == key.word();
@@ -187,6 +187,6 @@ fn let_go_slowly(key: Key) {
 
 fn leave_if_empty(page: &Page, thread: &Thread) {
     if thread.is_empty() {
-        page.leave(thread_id::current());
+        page.leave(id::current());
     }
 }

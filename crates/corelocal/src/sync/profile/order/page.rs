@@ -21,7 +21,7 @@ use crate::primitive::atomic::{
 };
 use crate::sync::profile::files::{self, FILES_BYTES};
 use crate::sync::profile::record::Key;
-use crate::sys::stack;
+use crate::sys::thread::stack;
 
 /// "CLORDER", and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"CLORDER\x01");

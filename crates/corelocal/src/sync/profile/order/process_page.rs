@@ -9,13 +9,13 @@ use core::time::Duration;
 
 use super::page::{self, Page};
 use crate::primitive::global::AtomicPtr;
-use crate::sync::futex::Futex;
+use crate::sync::machinery::futex::Futex;
+use crate::sync::machinery::scope::Private;
 use crate::sync::profile::{now, process_page};
-use crate::sync::scope::Private;
 use crate::sys::Errno;
 use crate::sys::forks;
 use crate::sys::futex::Deadline;
-use crate::sys::words::Variable;
+use crate::sys::process::words::Variable;
 
 /// There is none.
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);

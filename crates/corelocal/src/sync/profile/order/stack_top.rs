@@ -5,7 +5,7 @@
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::profile::sequence::Sequence;
 use crate::sync::profile::trace::Stack;
-use crate::sys::stack::{self, NAME_BYTES, REGISTERS};
+use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
 
 const PIECE_BYTES: usize = 2048;
 const WORDS: usize = PIECE_BYTES / size_of::<u64>() - REGISTERS - 2;
@@ -72,7 +72,7 @@ impl Piece {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::sys::pages;
+    use crate::sys::memory::pages;
 
     fn piece() -> &'static Piece {
         let at = pages::map(PIECE_BYTES).unwrap().cast::<Piece>();

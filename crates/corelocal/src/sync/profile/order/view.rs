@@ -16,8 +16,8 @@ use crate::sync::profile::record::Key;
 use crate::sync::profile::trace::Stack;
 use crate::sync::profile::view::open_mapping;
 use crate::sync::profile::{ProfileError, now};
-use crate::sys::shared_file::Mapping;
-use crate::sys::stack::NAME_BYTES;
+use crate::sys::file::shared_file::Mapping;
+use crate::sys::thread::stack::NAME_BYTES;
 
 /// The order in which a process locked its mutexes, and which threads hold and wait for which.
 ///

@@ -4,8 +4,8 @@
 use super::super::waiting::{Plain, protocol::Protocol};
 use super::*;
 use crate::primitive::atomic::AtomicPtr;
-use crate::sys::robust_list::{Death, Head};
 use crate::sys::sleep;
+use crate::sys::thread::robust_list::{Death, Head};
 use ::loom::thread;
 use core::cell::Cell;
 use core::mem::offset_of;

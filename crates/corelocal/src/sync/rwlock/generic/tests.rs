@@ -6,7 +6,7 @@ use super::super::state::{FULL, READER, TAG_BITS, UPGRADABLE};
 use super::*;
 use crate::primitive::atomic::Ordering;
 use crate::sync::Shared;
-use crate::sys::owner_tag::{self, GENERATION_BITS};
+use crate::sys::thread::owner_tag::{self, GENERATION_BITS};
 
 type RwLock<T, S = Private> = lock_api::RwLock<RawRwLock<S>, T>;
 

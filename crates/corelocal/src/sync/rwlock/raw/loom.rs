@@ -3,7 +3,7 @@
 //! In a model a thread that was overtaken once insists, and a deadline passes at any time.
 
 use super::*;
-use crate::sync::scope::Private;
+use crate::sync::machinery::scope::Private;
 use crate::sys::futex::Deadline;
 use ::loom::cell::UnsafeCell;
 use ::loom::thread;

@@ -1,0 +1,185 @@
+//! A cache of the clock's error bound that every thread reads with a few loads.
+//!
+//! # Data flow
+//! ```text
+//!   reader: sequence even? ──► words ──► clock ──► sequence the same? ──► they are consistent
+//!   writer: try-lock ──► sequence odd ──► words ──► sequence even
+//! ```
+//!
+//! No thread waits. A reader that meets a writer asks the kernel itself, at the price of a system call. So does a
+//! signal handler that interrupts a writer of its own thread.
+//!
+//! # Invariants
+//! 1. A writer holds the lock. A child takes it over from a thread that its fork left behind (`sys/forks.rs`),
+//!    possibly with an odd sequence, after which it uses the next odd one.
+//! 2. What a reader returns was written by one writer.
+//! 3. The last word is meaningful by itself, so it can be read while the others cannot: while a thread writes, or
+//!    after a fork left a writer behind. It is 0 only if the cache was never written.
+
+use super::line;
+use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::sys::try_lock::TryLock;
+
+/// Words of what is kept: those of a line, and five of what was learnt, of which the first belongs to the
+/// line too. So what most readers need is one cache line with the sequence number.
+pub(in crate::clock) const WORDS: usize = line::WORDS + 5;
+pub(in crate::clock) type Words = [u64; WORDS];
+
+/// See the module's text.
+#[repr(align(64))]
+pub(in crate::clock) struct Cache {
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+    lock: TryLock,
+}
+
+impl Cache {
+    #[cfg(not(loom))]
+    pub(in crate::clock) const fn new() -> Cache {
+        Cache {
+            sequence: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; WORDS],
+            lock: TryLock::new(),
+        }
+    }
+
+    #[cfg(loom)]
+    pub(in crate::clock) fn new() -> Cache {
+        Cache {
+            sequence: AtomicU64::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            lock: TryLock::new(),
+        }
+    }
+
+    /// The cached words. `None` if there are none, or a thread is just writing.
+    pub(in crate::clock) fn read(&self) -> Option<Words> {
+        self.read_with(|| ()).1
+    }
+
+    /// What `clock` says, and the first words of what is there, before and after.
+    ///
+    /// The clock comes after the words: a fence in it would keep the cpu from loading them meanwhile.
+    #[inline(always)]
+    pub(in crate::clock) fn read_with<const FIRST: usize, R>(
+        &self,
+        clock: impl FnOnce() -> R,
+    ) -> (R, Option<[u64; FIRST]>) {
+        const { assert!(FIRST <= WORDS) };
+        // Acquire: partner is the Release store in `update`, whose words are then visible.
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
+        let now = clock();
+        // Acquire: partner is the Release fence in `update`. A thread that saw a later word sees that odd sequence.
+        fence(Ordering::Acquire);
+        let is_whole = sequence != 0 && sequence & 1 == 0;
+        let is_still = self.sequence.load(Ordering::Relaxed) == sequence;
+        (now, (is_whole && is_still).then_some(words))
+    }
+
+    /// The last word, however torn the others are; 0 if nothing was ever written. (3)
+    #[cfg(not(loom))]
+    pub(in crate::clock) fn last_word(&self) -> u64 {
+        // Relaxed: one word.
+        self.words[WORDS - 1].load(Ordering::Relaxed)
+    }
+
+    /// As a writer leaves it that a fork left behind.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::clock) fn leave_odd(&self) {
+        self.sequence.fetch_or(1, Ordering::Relaxed);
+    }
+
+    /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing
+    /// it.
+    pub(in crate::clock) fn update(
+        &self,
+        learn: impl FnOnce(Option<Words>) -> Words,
+    ) -> Option<Words> {
+        let _locked = self.lock.try_lock()?;
+        // What a dead writer left in the middle is nothing, but for its last word. (1), (3)
+        let words = learn(self.read());
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        let odd = (sequence | 1).wrapping_add(sequence & 1) | 1;
+        self.sequence.store(odd, Ordering::Relaxed);
+        // Release: partner is the Acquire fence in `read`.
+        fence(Ordering::Release);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Release: partner is the Acquire load in `read`. 0 would say that there is nothing.
+        self.sequence.store(odd.wrapping_add(1).max(2), Ordering::Release);
+        Some(words)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let cache = Cache::new();
+        assert_eq!(cache.read(), None);
+        for number in 1..5 {
+            let wrote = cache.update(|before| {
+                assert_eq!(before, (number > 1).then_some([number - 1; WORDS]));
+                assert_eq!(cache.update(|_| unreachable!()), None);
+                [number; WORDS]
+            });
+            assert_eq!((wrote, cache.read()), (Some([number; WORDS]), Some([number; WORDS])));
+        }
+        // As a writer leaves it that a fork left behind.
+        for odd in [3, u64::MAX] {
+            cache.sequence.store(odd, Ordering::Relaxed);
+            assert_eq!(cache.read(), None);
+            assert!(cache.update(|before| [u64::from(before.is_none()); WORDS]).is_some());
+            let after = cache.sequence.load(Ordering::Relaxed);
+            assert!(after % 2 == 0 && after != odd.wrapping_add(1), "{odd} {after}");
+            assert_eq!(cache.read(), Some([1; WORDS]));
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn is_whole(words: Words, least: u64) -> bool {
+        words.iter().all(|word| *word == words[0]) && words[0] >= least
+    }
+
+    /// One writes, one reads: never a mixture.
+    #[test]
+    fn loom_bounds_are_read_whole() {
+        loom::model(|| {
+            let cache = Arc::new(Cache::new());
+            assert!(cache.update(|_| [1; WORDS]).is_some());
+            let reader = {
+                let cache = cache.clone();
+                thread::spawn(move || cache.read().is_none_or(|words| is_whole(words, 1)))
+            };
+            assert!(cache.update(|_| [2; WORDS]).is_some());
+            assert!(reader.join().unwrap(), "torn");
+            assert_eq!(cache.read(), Some([2; WORDS]));
+        });
+    }
+
+    /// Two write at once: one of them does, or one after the other.
+    #[test]
+    fn loom_bounds_are_of_one_writer() {
+        loom::model(|| {
+            let cache = Arc::new(Cache::new());
+            let other = {
+                let cache = cache.clone();
+                thread::spawn(move || cache.update(|_| [2; WORDS]).is_some())
+            };
+            let mine = cache.update(|_| [1; WORDS]).is_some();
+            let theirs = other.join().unwrap();
+            assert!(mine || theirs);
+            assert!(is_whole(cache.read().unwrap(), 1));
+        });
+    }
+}

@@ -1,0 +1,266 @@
+//! A piece of history in which time went straight over the counter, and the sum that makes times of ticks.
+//!
+//! `base + (tick - origin) * rate`, for very many ticks. A 64 by 64 bit product takes one multiplication per
+//! tick, and no vector unit has it. A double's fused multiply-add is as exact, and they all have that:
+//!
+//! ```text
+//!   d = tick - origin                                  below 2^52
+//!   x = the double whose bits are 2.0's and d          is 2 + d / 2^51
+//!   y = x * rate + (2 - 2 * rate), rounded once        is 2 + n / 2^51: n is d * rate, to the nearest integer
+//!   y's bits                                           are 2.0's and n
+//! ```
+//!
+//! Nothing is converted between integers and doubles but by additions to bits. Four instructions serve four
+//! ticks, one of which checks them all: the `or` of all `y`. If that is 2.0's bits and less than the last
+//! tick's `n`, so is each `y` (2.0 has one bit set, and a smaller number without it would be 0 or the like,
+//! which the sum never is). Then each tick is before the last one, since `y` rises with `x`; and behind the
+//! origin, since what is before it makes `y` less than 2. But half a nanosecond before it is rounded to 2:
+//! so the origin lies [`LEAD`] behind the first tick. Where the check fails, a second pass looks for the largest
+//! tick; and if some are not even near the segment, they are taken one by one.
+//!
+//! # Invariants
+//! 1. `rate` is nanoseconds a tick times 2^53, is not 0, and at most 2^61. `last - first` is below 2^52.
+//! 2. A rate below 2^53 is odd. Then `d * rate` is never halfway between two integers (halfway is a multiple
+//!    of 2^52, and so would `d` be), and both ways of rounding, the fused one's and that of integers, agree.
+//!    And `2^53 - rate` has at most 53 bits: what is added is exact.
+//! 3. So what a tick is converted to depends on the segment and the tick alone: not on the cpu, nor on the
+//!    slice it stands in. It never falls from one tick to the next.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::x86_64 as vectors;
+use crate::clock::ticks::Ticks;
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::clock) struct Segment {
+    /// The first tick, and the last.
+    pub(in crate::clock) first: u64,
+    pub(in crate::clock) last: u64,
+    /// `LEAD` behind the first; and nanoseconds of the monotonic clock there.
+    origin: u64,
+    base: u64,
+    rate: u64,
+    /// What the realtime clock is ahead by, wrapping; `None` if it was set within.
+    pub(in crate::clock) ahead: Option<u64>,
+    /// The epochs at the beginning of what the counter tells without a break, and at `last`.
+    pub(in crate::clock) epochs: (u64, u64),
+}
+
+/// A nanosecond per tick.
+pub(in crate::clock) const ONE: u64 = 1 << SHIFT;
+const SHIFT: u32 = 53;
+/// See the module's text: half a nanosecond, for counters up to 8 GHz.
+const LEAD: u64 = 4;
+/// The slowest rate that is quick.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const SLOWEST: u64 = ONE / (2 * LEAD);
+/// The longest segment: invariant 1, with room for a last piece.
+pub(in crate::clock) const LONGEST: u64 = 1 << 51;
+
+/// So many nanoseconds in so many ticks, as a rate; the nearest one that there is.
+pub(in crate::clock) fn rate(nanos: u64, ticks: u64) -> u64 {
+    const FASTEST: u128 = 1 << 61;
+    let exact = (u128::from(nanos) << SHIFT) / u128::from(ticks.max(1));
+    let rate = exact.clamp(1, FASTEST) as u64;
+    // (2)
+    if rate < ONE { rate | 1 } else { rate }
+}
+
+/// The time that so many ticks take.
+pub(in crate::clock) fn nanos(ticks: u64, rate: u64) -> u64 {
+    // The product is below 2^125; half a nanosecond is added so that the result is the nearest.
+    let half = 1 << (SHIFT - 1);
+    u64::try_from((u128::from(ticks) * u128::from(rate) + half) >> SHIFT).unwrap_or(u64::MAX)
+}
+
+impl Segment {
+    /// From a tick on, at which the monotonic clock was `start`.
+    pub(in crate::clock) fn new(
+        first: u64,
+        start: u64,
+        rate: u64,
+        ahead: Option<u64>,
+        epochs: (u64, u64),
+    ) -> Segment {
+        let origin = first.wrapping_add(LEAD);
+        let base = start.wrapping_add(nanos(LEAD, rate));
+        Segment { first, last: first, origin, base, rate, ahead, epochs }
+    }
+
+    /// None at all: no tick is of its epochs.
+    pub(in crate::clock) const EMPTY: Segment = Segment {
+        first: 0,
+        last: 0,
+        origin: 0,
+        base: 0,
+        rate: ONE,
+        ahead: None,
+        epochs: (u64::MAX, 0),
+    };
+
+    pub(in crate::clock) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Whether the tick lies within.
+    #[inline]
+    pub(in crate::clock) fn covers(&self, tick: u64) -> bool {
+        tick.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
+    }
+
+    /// The monotonic time at a tick, from the first to [`LONGEST`] later.
+    #[inline]
+    pub(in crate::clock) fn at(&self, tick: u64) -> u64 {
+        // From `-LEAD` on.
+        let ahead = tick.wrapping_sub(self.origin) as i64;
+        let half = 1 << (SHIFT - 1);
+        let exact = (i128::from(ahead) * i128::from(self.rate) + half) >> SHIFT;
+        self.base.wrapping_add(exact as u64)
+    }
+
+    /// Writes what is `ahead` of each tick's time by so much, and says whether the segment covers all the
+    /// ticks; if not, what was written is void. Both slices have the same length.
+    #[inline]
+    pub(in crate::clock) fn fill(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.fill_quickly(ticks, times, ahead) {
+            return true;
+        }
+        for (tick, time) in ticks.iter().zip(times) {
+            *time = self.at(tick.as_raw()).wrapping_add(ahead);
+        }
+        ticks.iter().fold(true, |all, tick| all & self.covers(tick.as_raw()))
+    }
+
+    /// The same by vector instructions, if the cpu has them and no tick is very near an end.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    fn fill_quickly(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {
+        let is_quick = (SLOWEST..ONE).contains(&self.rate)
+            && self.last.wrapping_sub(self.first) > LEAD
+            && vectors::are_there();
+        let length = self.last.wrapping_sub(self.origin);
+        let straight = vectors::Straight {
+            origin: self.origin,
+            length,
+            rate: self.rate,
+            base: self.base.wrapping_add(ahead),
+        };
+        // SAFETY: the cpu has what it needs.
+        is_quick
+            && unsafe {
+                let any = vectors::fill(&straight, ticks, times);
+                // The check may fail although no tick is behind the last: then what was written is right.
+                any < nanos(length, self.rate)
+                    || any < vectors::FAR && vectors::are_within(&straight, ticks)
+            }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// The sum in numbers of any length, rounded to the nearest.
+    fn exact(segment: &Segment, tick: u64) -> u64 {
+        let (ticks, rate) = (tick as i128 - segment.origin as i128, segment.rate as i128);
+        (segment.base as i128 + (ticks * rate + (1 << 52)).div_euclid(1 << 53)) as u64
+    }
+
+    fn segment() -> impl Strategy<Value = Segment> {
+        let first = prop_oneof![Just(0), 0..1u64 << 40, 0..1u64 << 62];
+        let length = prop_oneof![Just(1), 1u64..1000, 1..1u64 << 32, 1..LONGEST];
+        // From a counter of 64 GHz to one of 4 MHz; most are between 1 and 6 GHz.
+        let rates = prop_oneof![3 => ONE / 6..ONE, 1 => ONE / 64..250 * ONE];
+        (first, length, 0..1u64 << 60, rates).prop_map(|(first, length, base, rate)| {
+            let rate = if rate < ONE { rate | 1 } else { rate };
+            let ahead = Some(0);
+            Segment { last: first + length, ..Segment::new(first, base, rate, ahead, (0, 0)) }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn many_at_once_are_what_each_is_alone(
+            segment in segment(),
+            parts in prop::collection::vec(0.0..=1.0, 0..80),
+            ahead: u64,
+            with_ends: bool,
+        ) {
+            let length = (segment.last - segment.first) as f64;
+            let mut ticks: Vec<Ticks> = parts
+                .iter()
+                .map(|part| segment.first + (part * length) as u64)
+                .map(|tick| Ticks::from_raw(tick.min(segment.last)))
+                .collect();
+            // With the ends all are looked at, too.
+            if with_ends {
+                ticks.extend([segment.first, segment.last].map(Ticks::from_raw));
+            }
+            let mut times = vec![1; ticks.len()];
+            prop_assert!(segment.fill(&ticks, &mut times, ahead));
+            for (tick, time) in ticks.iter().zip(times) {
+                let exact = exact(&segment, tick.as_raw());
+                prop_assert_eq!(segment.at(tick.as_raw()), exact);
+                prop_assert_eq!(time, exact.wrapping_add(ahead));
+            }
+        }
+
+        #[test]
+        fn time_never_falls(segment in segment(), at: u64) {
+            let tick = segment.first + at % (segment.last - segment.first);
+            prop_assert!(segment.at(tick) <= segment.at(tick + 1));
+        }
+
+        #[test]
+        fn a_tick_outside_is_noticed_wherever_it_stands(
+            segment in segment(),
+            at in 0usize..50,
+            outside in prop_oneof![
+                Just(1),
+                1..1000u64,
+                1..1u64 << 52,
+                (0u32..64, any::<u64>()).prop_map(|(bit, low)| (1 << bit) + (low >> 12)),
+                (0u32..64).prop_map(|bit| 1 << bit),
+                any::<u64>(),
+            ],
+            before: bool,
+        ) {
+            let tick = match before {
+                true => segment.first.wrapping_sub(outside),
+                false => segment.last.wrapping_add(outside),
+            };
+            if segment.covers(tick) {
+                return Ok(());
+            }
+            let middle = segment.first + (segment.last - segment.first) / 2;
+            let mut ticks = [Ticks::from_raw(middle); 50];
+            ticks[at] = Ticks::from_raw(tick);
+            prop_assert!(!segment.fill(&ticks, &mut [0; 50], 0));
+        }
+
+        #[test]
+        fn a_rate_is_what_it_is_made_of(nanos_in in 1..1u64 << 50, ticks in 1u64 << 20..1 << 50) {
+            let rate = rate(nanos_in, ticks);
+            prop_assert!(rate >= ONE || rate % 2 == 1);
+            // From 64 GHz to 4 MHz; others are cut off.
+            if (ticks / 250..ticks.saturating_mul(64)).contains(&nanos_in) {
+                prop_assert!(nanos(ticks, rate).abs_diff(nanos_in) <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_in_an_empty_one() {
+        assert!(Segment::EMPTY.epochs.0 > Segment::EMPTY.epochs.1);
+        assert_eq!((rate(0, 0), rate(0, 5), rate(u64::MAX, 1)), (1, 1, 1 << 61));
+        assert_eq!((rate(1, 1), rate(7, 2)), (ONE, ONE / 2 * 7));
+        assert_eq!(nanos(u64::MAX, u64::MAX), u64::MAX);
+        assert!(Segment::EMPTY.fill(&[], &mut [], 0));
+        let short = Segment::new(100, 7, ONE / 3, None, (1, 1));
+        assert!(short.fill(&[Ticks::from_raw(100)], &mut [0], 0) && short.at(100) == 7);
+    }
+}

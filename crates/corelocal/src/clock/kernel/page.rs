@@ -1,0 +1,342 @@
+//! Back-end 1: the data that the vDSO itself reads.
+//!
+//! At each timer tick the kernel writes into a page beside the vDSO when the tick was, what the counter
+//! showed then, and how fast the counter goes, NTP's corrections included. The vDSO's functions add what the
+//! counter has advanced since. Doing the same sum here gives the same nanosecond, without the call, the
+//! choice among clocks and the more expensive of two fences.
+//!
+//! The page is no ABI. Layouts differ (offsets in bytes; a time is two words for each clock's number):
+//!
+//! | kernels | data at | sequence | mode | last | mask | multiplier | shift | times |
+//! |---|---|---|---|---|---|---|---|---|
+//! | 5.10, 6.1 | vvar + 128 | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
+//! | 6.12 | vvar + 128 | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
+//! | 6.18, 7.2 | vvar | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
+//!
+//! `kernel/probe.rs` finds out which, and believes what it finds only if all of it makes sense; `selector.rs`
+//! believes it only after a thousand comparisons with the vDSO.
+//!
+//! # Data's way
+//! ```text
+//!   word ──► first half of the line: sequence|mode, last ──► counter ──► multiplier|shift, time
+//!        ──► sequence|mode once more: the same? ──► (time + (counter - last) * multiplier) >> shift
+//! ```
+//!
+//! # Invariants
+//! 1. A [`KernelPage`] names memory in which the data of that layout was found, and which stays readable: the
+//!    vDSO's data is mapped as long as the process.
+//! 2. One word holds everything about it, so that one load decides the back-end: the address, a multiple of
+//!    128; in bit 3 the layout, as what it adds to later fields' offsets; in bit 0 the fence.
+//! 3. What was read counts only if the sequence was even before and the same after, and the mode is the
+//!    expected one. Both are one word. The counter is read between the two, too: the kernel changes the rate
+//!    such that time is continuous at the update, which may be long after `last`, so a counter from before
+//!    an update (and the interrupt that made it) with data from after would be off by parts per million of
+//!    the time in between.
+//! 4. Products cannot overflow: the counter's advance is below 2^32 on the fast way, and is multiplied in
+//!    128 bits on the other.
+
+use core::ptr;
+
+use crate::clock::Clock;
+use crate::clock::counter::{self, Fence};
+use crate::clock::status::Cause;
+use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What the kernel's clock source is, as the page tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::clock) enum Mode {
+    /// The cpu's counter.
+    Tsc,
+    /// KVM's page for its guest, which is then read in the counter's place.
+    Pvclock,
+}
+
+impl Mode {
+    /// The kernel's number.
+    pub(in crate::clock) const fn number(self) -> u64 {
+        match self {
+            Mode::Tsc => 1,
+            Mode::Pvclock => 2,
+        }
+    }
+}
+
+/// The mode of a page that holds a time namespace's offsets and no time. Its sequence is odd for ever.
+pub(in crate::clock) const TIME_NAMESPACE: u64 = 0x7fff_ffff;
+
+/// Which fields lie where. The number is what the later offsets are moved by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::clock) enum Layout {
+    /// Without `max_cycles`.
+    Short = 0,
+    /// With it.
+    Long = 8,
+}
+
+/// Offsets of the short layout.
+pub(in crate::clock) mod offset {
+    pub(crate) const LAST: usize = 8;
+    pub(crate) const MASK: usize = 16;
+    pub(crate) const RATE: usize = 24;
+    pub(crate) const TIMES: usize = 32;
+    /// Of both layouts: where the data ends.
+    pub(crate) const END: usize = TIMES + 8 + 12 * 16;
+}
+
+/// How often an update is waited for before the vDSO is asked: up to a millisecond or so.
+const PATIENCE: u32 = 1 << 13;
+
+/// Where the data is, of which layout, and by which fence the counter is read: see invariant 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(in crate::clock) struct KernelPage(usize);
+
+/// What a reading was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::clock) struct Reading {
+    pub(in crate::clock) counter: u64,
+    pub(in crate::clock) nanos: u64,
+    /// Nanoseconds a count, times 2^32.
+    pub(in crate::clock) rate: u64,
+    pub(in crate::clock) sequence: u32,
+}
+
+impl Reading {
+    /// What [`KernelPage::is_still`] compares with, if the reading was by the cpu's counter.
+    pub(in crate::clock) fn head(&self) -> u64 {
+        Mode::Tsc.number() << 32 | u64::from(self.sequence)
+    }
+}
+
+/// What the data says of a clock.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::clock) struct Look {
+    pub(in crate::clock) last: u64,
+    pub(in crate::clock) multiplier: u32,
+    pub(in crate::clock) shift: u32,
+    /// In nanoseconds.
+    pub(in crate::clock) seconds: u64,
+    pub(in crate::clock) fraction: u64,
+}
+
+impl KernelPage {
+    const ALIGNMENT: usize = 128;
+
+    /// The data at an address, which is a multiple of 128; otherwise `None`.
+    ///
+    /// # Safety
+    /// - Invariant 1.
+    pub(in crate::clock) unsafe fn at(
+        address: usize,
+        layout: Layout,
+        fence: Fence,
+    ) -> Option<KernelPage> {
+        let is_page = address != 0 && address % Self::ALIGNMENT == 0;
+        is_page.then_some(KernelPage(address | layout as usize | fence as usize))
+    }
+
+    /// As a word, which is at least 128.
+    #[inline(always)]
+    pub(in crate::clock) fn word(self) -> usize {
+        self.0
+    }
+
+    /// The page of a word.
+    ///
+    /// # Safety
+    /// - The word is another page's [`word`](Self::word).
+    #[inline(always)]
+    pub(in crate::clock) unsafe fn of_word(word: usize) -> KernelPage {
+        KernelPage(word)
+    }
+
+    /// By which fence the counter is read.
+    #[inline(always)]
+    pub(in crate::clock) fn fence(self) -> Fence {
+        Fence::of_bit(self.0)
+    }
+
+    /// The time of `clock`, in nanoseconds; `None` if anything is unusual: an update is under way, the mode
+    /// is not `Tsc`, the counter lags behind or ran far ahead. Each 64th tick is unusual too: see
+    /// [`is_checked`].
+    #[inline(always)]
+    pub(in crate::clock) fn read_fast<const ORDERED: bool>(self, clock: Clock) -> Option<u64> {
+        let head = self.head();
+        let (low, high) = if ORDERED {
+            counter::ordered_halves(self.fence())
+        } else {
+            counter::unordered_halves()
+        };
+        let (last_low, last_high) = self.last_halves();
+        let rate = self.later(offset::RATE);
+        let (seconds, fraction) = self.time(clock);
+        let is_still = self.is_still(head);
+        // What is known before the counter is looked at after it: a fence waits for all that comes before.
+        if !is_still || !is_at_rest(head, Mode::Tsc) || is_checked(head) {
+            return None;
+        }
+        // By halves, which is a subtraction and one with borrow. The low one is known earlier.
+        let (advance, borrows) = low.overflowing_sub(last_low);
+        if high.wrapping_sub(last_high).wrapping_sub(borrows.into()) != 0 {
+            return None;
+        }
+        // The multiplier is the low half of `rate`, the shift the high one. (4)
+        let product = u64::from(advance).wrapping_mul(rate & 0xffff_ffff);
+        let nanos = fraction.wrapping_add(product) >> ((rate >> 32) & 63);
+        Some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
+    }
+
+    /// Sequence and mode, if the mode is `mode` and the state is normal, as in [`read_fast`](Self::read_fast). For a
+    /// caller that then reads the counter, takes a [`look`](Self::look), and checks by [`is_still`](Self::is_still)
+    /// that all of it is unchanged.
+    #[inline(always)]
+    pub(in crate::clock) fn head_at_rest(self, mode: Mode) -> Option<u64> {
+        let head = self.head();
+        (is_at_rest(head, mode) && !is_checked(head)).then_some(head)
+    }
+
+    /// What the data says of `clock`.
+    #[inline(always)]
+    pub(in crate::clock) fn look(self, clock: Clock) -> Look {
+        let (last, rate) = (self.field(offset::LAST), self.later(offset::RATE));
+        let (seconds, fraction) = self.time(clock);
+        Look {
+            last,
+            multiplier: rate as u32,
+            shift: (rate >> 32) as u32,
+            seconds: seconds.wrapping_mul(NANOS),
+            fraction,
+        }
+    }
+
+    /// The time of `clock`, however long an update takes, by a counter of the caller's, which goes by what
+    /// `mode` says.
+    ///
+    /// # Errors
+    /// The counter's; [`Cause::UpdateStalled`], [`Cause::SourceSwitched`], [`Cause::TimeNamespace`].
+    pub(in crate::clock) fn read(
+        self,
+        clock: Clock,
+        mode: Mode,
+        mut count: impl FnMut() -> Result<u64, Cause>,
+    ) -> Result<Reading, Cause> {
+        for _ in 0..PATIENCE {
+            let head = self.head();
+            if head >> 32 == TIME_NAMESPACE {
+                return Err(Cause::TimeNamespace);
+            }
+            if head & 1 != 0 {
+                core::hint::spin_loop();
+                continue;
+            }
+            if head >> 32 != mode.number() {
+                return Err(Cause::SourceSwitched);
+            }
+            let counter = count()?;
+            let (last, rate) = (self.field(offset::LAST), self.later(offset::RATE));
+            let (seconds, fraction) = self.time(clock);
+            if self.is_still(head) {
+                let (multiplier, shift) = (rate & 0xffff_ffff, (rate >> 32) & 63);
+                // A counter that lags behind, or that was read early: the kernel counts it as none, too.
+                let advance = (counter.wrapping_sub(last) as i64).max(0) as u64;
+                let product = u128::from(advance) * u128::from(multiplier);
+                let nanos = ((u128::from(fraction) + product) >> shift) as u64;
+                return Ok(Reading {
+                    counter,
+                    nanos: seconds.wrapping_mul(NANOS).wrapping_add(nanos),
+                    rate: ((u128::from(multiplier) << 32) >> shift) as u64,
+                    sequence: head as u32,
+                });
+            }
+        }
+        Err(Cause::UpdateStalled)
+    }
+
+    /// The time of the last tick by a coarse clock; `None` while an update is under way.
+    #[inline(always)]
+    pub(in crate::clock) fn read_coarse(self, clock: Clock) -> Option<u64> {
+        let head = self.head();
+        if head & 1 != 0 {
+            return None;
+        }
+        let (seconds, nanos) = self.time(clock);
+        self.is_still(head).then_some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
+    }
+
+    /// The sequence number.
+    pub(in crate::clock) fn sequence(self) -> u32 {
+        self.head() as u32
+    }
+
+    /// Sequence in the low half, mode in the high one. What is read later is from then or later.
+    #[inline(always)]
+    fn head(self) -> u64 {
+        let head = self.field(0);
+        // Partner: the kernel's barrier between data and the even sequence.
+        fence(Ordering::Acquire);
+        head
+    }
+
+    /// Whether nothing changed since `head`.
+    #[inline(always)]
+    pub(in crate::clock) fn is_still(self, head: u64) -> bool {
+        // Partner: the kernel's barrier between the odd sequence and data.
+        fence(Ordering::Acquire);
+        self.field(0) == head
+    }
+
+    /// The halves of `LAST`, loaded by themselves: a compiler that saw that the low one is half of the other would
+    /// wait for the whole.
+    #[inline(always)]
+    fn last_halves(self) -> (u32, u32) {
+        let address = (self.0 & !(Self::ALIGNMENT - 1)) + offset::LAST;
+        let half = |at: usize| {
+            let half = ptr::with_exposed_provenance::<AtomicU32>(address + at);
+            // SAFETY: as in `load`; the low half comes first in memory.
+            unsafe { (*half).load(Ordering::Relaxed) }
+        };
+        (half(0), half(4))
+    }
+
+    /// Whole seconds and the rest, of a clock.
+    #[inline(always)]
+    fn time(self, clock: Clock) -> (u64, u64) {
+        let at = offset::TIMES + 16 * clock as usize;
+        (self.later(at), self.later(at + 8))
+    }
+
+    /// A word before the layouts part.
+    #[inline(always)]
+    fn field(self, offset: usize) -> u64 {
+        load((self.0 & !(Self::ALIGNMENT - 1)) + offset)
+    }
+
+    /// A word after: the layout's bit is part of the address. (2)
+    #[inline(always)]
+    fn later(self, offset: usize) -> u64 {
+        load((self.0 & !1) + offset)
+    }
+}
+
+const NANOS: u64 = 1_000_000_000;
+
+/// Whether no update is under way and the mode is `mode`. (3)
+#[inline(always)]
+fn is_at_rest(head: u64, mode: Mode) -> bool {
+    head & 0xffff_ffff_0000_0001 == mode.number() << 32
+}
+
+/// Whether this is one of the ticks, one in 64, in which a reading is compared with the vDSO's: that is how
+/// the fast way is watched without a word or an instruction more for a deadline.
+#[inline(always)]
+pub(in crate::clock) fn is_checked(sequence: u64) -> bool {
+    sequence & 0x7e == 0
+}
+
+#[inline(always)]
+fn load(address: usize) -> u64 {
+    let word = ptr::with_exposed_provenance::<AtomicU64>(address);
+    // SAFETY: invariant 1; the offsets are multiples of 8 within the data. Relaxed loads of a word work on
+    // memory that is mapped for reading only; fences order them.
+    unsafe { (*word).load(Ordering::Relaxed) }
+}

@@ -1,0 +1,199 @@
+//! Decides whether a file that other users could write to is believed: shared objects, clock pages, lock files,
+//! profiles.
+//!
+//! The owner of a file may write to it, change its mode and cut it short, at any time; so may a user that its mode
+//! allows to write. So a file is judged by its open descriptor, never by its path, which may lead elsewhere a moment
+//! later. A file's size is checked by its format, which knows it.
+//!
+//! # Invariants
+//! 1. This module alone decides whom the library believes.
+
+use super::shared_file::{FileStatus, status_by_descriptor, user};
+use crate::sys::errno::Errno;
+use core::ffi::c_int;
+
+/// The user that may do anything.
+const ROOT: u32 = 0;
+
+/// The users whose files are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// This process's user.
+    Own,
+    /// That and root, which can do to this process whatever they like.
+    OwnOrRoot,
+    /// These and a third user.
+    OwnOrRootOr(u32),
+    /// Any user. What the file holds is then not believed.
+    Any,
+}
+
+/// What is demanded of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    pub(crate) owners: Owners,
+    /// Permission bits that it must not have. An access control list shows in the group's bits.
+    pub(crate) refused_mode: u32,
+    /// Whether it may be a character device, which is its driver's.
+    pub(crate) may_be_device: bool,
+}
+
+/// Group and others may not write.
+pub(crate) const OTHERS_WRITE: u32 = 0o022;
+/// Group and others may do nothing.
+pub(crate) const OTHERS_ALL: u32 = 0o077;
+
+/// Why a file is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A system call failed.
+    System(Errno),
+    /// It is neither a regular file nor a device that is allowed.
+    Kind,
+    /// It belongs to another user.
+    Owner(FileStatus),
+    /// Its mode gives other users rights.
+    Mode(FileStatus),
+    /// It has so many names.
+    Linked(u64),
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Refused {
+        Refused::System(error)
+    }
+}
+
+impl Owners {
+    /// Whether a file of this user is believed.
+    pub(crate) fn include(self, owner: u32) -> bool {
+        let is_own = owner == user();
+        match self {
+            Owners::Own => is_own,
+            Owners::OwnOrRoot => is_own || owner == ROOT,
+            Owners::OwnOrRootOr(third) => is_own || owner == ROOT || owner == third,
+            Owners::Any => true,
+        }
+    }
+}
+
+impl Rule {
+    /// Regular files of this process's user or root, with one name, that no other user may write to.
+    pub(crate) const TRUSTED: Rule =
+        Rule { owners: Owners::OwnOrRoot, refused_mode: OTHERS_WRITE, may_be_device: false };
+
+    /// Judges a file.
+    pub(crate) fn judge(&self, status: &FileStatus) -> Result<(), Refused> {
+        let is_device = status.is_device && self.may_be_device;
+        if !status.is_regular && !is_device {
+            return Err(Refused::Kind);
+        }
+        if !self.owners.include(status.owner) {
+            return Err(Refused::Owner(*status));
+        }
+        // The rights to a device are the system's choice.
+        if status.is_regular && status.mode & self.refused_mode != 0 {
+            return Err(Refused::Mode(*status));
+        }
+        // A hard link puts a file under a name that its owner did not choose.
+        if status.is_regular && status.links > 1 {
+            return Err(Refused::Linked(status.links));
+        }
+        Ok(())
+    }
+}
+
+/// Returns `true` if an open file may be loaded as code: a regular file of this process's user or root, with one name,
+/// that no other user may write to. For the command.
+#[doc(hidden)]
+pub fn is_trusted_file(descriptor: c_int) -> bool {
+    status_by_descriptor(descriptor).is_ok_and(|status| Rule::TRUSTED.judge(&status).is_ok())
+}
+
+/// Returns `true` if no other user can give names in a folder of this owner, group and mode to other files. In a folder
+/// that all may write to, as /tmp, that holds for files of this user if it is sticky. The user's own group is believed,
+/// since distributions give each user one and let it write. For the command.
+#[doc(hidden)]
+pub fn is_trusted_folder(owner: u32, group: u32, mode: u32) -> bool {
+    const STICKY: u32 = 0o1000;
+    // SAFETY: no preconditions.
+    let own_group = unsafe { libc::getegid() };
+    let is_group_out = mode & 0o020 == 0 || group == own_group || group == ROOT;
+    let is_closed = mode & 0o002 == 0 && is_group_out;
+    Owners::OwnOrRoot.include(owner) && (is_closed || mode & STICKY != 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn file(owner: u32, mode: u32, links: u64) -> FileStatus {
+        FileStatus {
+            len: 0,
+            is_regular: true,
+            is_device: false,
+            mode,
+            owner,
+            links,
+            identity: (1, 2),
+        }
+    }
+
+    #[test]
+    fn each_demand_is_checked() {
+        let (own, third) = (user(), 60_000);
+        let good = file(own, 0o644, 1);
+        assert_eq!(Rule::TRUSTED.judge(&good), Ok(()));
+        assert_eq!(Rule::TRUSTED.judge(&file(ROOT, 0o600, 1)), Ok(()));
+        // Memory without a name has none.
+        assert_eq!(Rule::TRUSTED.judge(&file(own, 0o600, 0)), Ok(()));
+        for mode in [0o664, 0o602, 0o666] {
+            let others = file(own, mode, 1);
+            assert_eq!(Rule::TRUSTED.judge(&others), Err(Refused::Mode(others)), "{mode:o}");
+        }
+        assert_eq!(Rule::TRUSTED.judge(&file(own, 0o600, 2)), Err(Refused::Linked(2)));
+        let foreign = file(third, 0o600, 1);
+        assert_eq!(Rule::TRUSTED.judge(&foreign), Err(Refused::Owner(foreign)));
+        let named = Rule { owners: Owners::OwnOrRootOr(third), ..Rule::TRUSTED };
+        assert_eq!((named.judge(&foreign), named.judge(&good)), (Ok(()), Ok(())));
+        let alone = Rule { owners: Owners::Own, refused_mode: OTHERS_ALL, ..Rule::TRUSTED };
+        assert_eq!(alone.judge(&good), Err(Refused::Mode(good)));
+        assert_eq!(Owners::Own.include(ROOT), own == ROOT);
+        let any = Rule { owners: Owners::Any, ..Rule::TRUSTED };
+        assert_eq!(any.judge(&foreign), Ok(()));
+    }
+
+    #[test]
+    fn folders() {
+        let (own, other) = (user(), 60_000);
+        // SAFETY: no preconditions.
+        let group = unsafe { libc::getegid() };
+        for (owner, group, mode, is_trusted) in [
+            (own, group, 0o700, true),
+            (ROOT, 0, 0o755, true),
+            (own, group, 0o775, true),
+            (own, 60_000, 0o775, false),
+            (own, group, 0o777, false),
+            (ROOT, 0, 0o1777, true),
+            (other, group, 0o700, false),
+            (other, group, 0o1777, false),
+        ] {
+            assert_eq!(
+                is_trusted_folder(owner, group, mode),
+                is_trusted,
+                "{owner} {group} {mode:o}"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_are_allowed_where_they_are_meant() {
+        let device = FileStatus { is_regular: false, is_device: true, ..file(ROOT, 0o666, 1) };
+        assert_eq!(Rule::TRUSTED.judge(&device), Err(Refused::Kind));
+        let pages = Rule { may_be_device: true, ..Rule::TRUSTED };
+        assert_eq!(pages.judge(&device), Ok(()));
+        let foreign = FileStatus { owner: 60_000, ..device };
+        assert_eq!(pages.judge(&foreign), Err(Refused::Owner(foreign)));
+        assert_eq!(pages.judge(&FileStatus { is_device: false, ..device }), Err(Refused::Kind));
+    }
+}

@@ -170,24 +170,24 @@
 
 mod arch;
 mod exit;
+mod fixed;
 mod ids;
 mod operand;
+mod retry;
 pub mod slice;
 mod stats;
 
 pub(crate) use exit::{Ended, Exit, Loaded, Popped, Yielded};
+#[cfg_attr(loom, allow(unused_imports))] // The model has no tracer.
+pub(crate) use fixed::{trace_push_fixed, trace_push_timed_fixed};
 pub use ids::{cid, cpu_id, node_id};
 #[cfg_attr(loom, allow(unused_imports))] // The model has no regions.
 pub(crate) use operand::{Index, SLOT_SHIFT, Slots, is_offset, offset, slot_at};
+pub(crate) use retry::{MAX_ATTEMPTS, retry};
 pub(crate) use stats::count_fallback_of_many;
 pub use stats::{Stats, stats};
 
 use core::mem::MaybeUninit;
-
-use exit::Outcome;
-
-/// The number of attempts before the caller's fallback is used.
-pub(crate) const MAX_ATTEMPTS: u32 = 32;
 
 /// The length of a queue's segments, which are aligned to it: a section recognises by an address that one is full.
 pub(crate) const SEGMENT: usize = 4096;
@@ -394,39 +394,6 @@ sections! {
     fn trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 }
 
-/// [`trace_push`] of 1 to 4 words.
-///
-/// # Safety
-/// - As [`trace_push`].
-#[inline(always)]
-pub(crate) unsafe fn trace_push_fixed<const N: usize>(
-    index: Index,
-    object: &Slots,
-    thread: u64,
-    words: [u64; N],
-) -> Exit {
-    const { assert!(N >= 1 && N <= 4) };
-    // SAFETY: the caller guarantees what the section needs.
-    unsafe { arch::trace_push_fixed(index, object, thread, words) }
-}
-
-/// [`trace_push_timed`] of 1 to 4 words.
-///
-/// # Safety
-/// - As [`trace_push`].
-#[inline(always)]
-pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
-    index: Index,
-    object: &Slots,
-    thread: u64,
-    time: u64,
-    words: [u64; N],
-) -> Exit {
-    const { assert!(N >= 1 && N <= 4) };
-    // SAFETY: the caller guarantees what the section needs.
-    unsafe { arch::trace_push_timed_fixed(index, object, thread, time, words) }
-}
-
 /// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.
 ///
 /// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the gate guarantees that no thread is
@@ -472,34 +439,4 @@ pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8
 pub(crate) unsafe fn load_slowly(area: isize, pointer: *const *const u8) -> Loaded<1> {
     // SAFETY: the caller keeps the conditions.
     unsafe { arch::load_slowly(area, pointer) }
-}
-
-/// Runs a section on the cold path until it commits or mismatches.
-///
-/// `attempt` runs it once. `prepare` makes an unavailable one available if possible. `None` if the caller's fallback
-/// must be used.
-#[cold]
-pub(crate) fn retry<E: Ended>(
-    first: E,
-    mut prepare: impl FnMut() -> bool,
-    mut attempt: impl FnMut() -> E,
-) -> Option<E> {
-    let mut ended = first;
-    for _ in 0..MAX_ATTEMPTS {
-        match ended.exit().outcome() {
-            Outcome::Committed | Outcome::Mismatch => return Some(ended),
-            Outcome::Aborted => stats::count_abort(),
-            Outcome::Unavailable => {
-                if !prepare() {
-                    break;
-                }
-            }
-        }
-        ended = attempt();
-    }
-    if ended.is_done() {
-        return Some(ended);
-    }
-    stats::count_fallback();
-    None
 }

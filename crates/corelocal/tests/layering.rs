@@ -9,14 +9,15 @@
 //!   (a name for the crate root, a glob of it, a `#[path]` to a folder that is not below) are refused. A file
 //!   that `#[path]` names counts as the module its name says; its `super` chain is then read as reaching
 //!   higher than it does, never lower.
-//! - One module style in all crates: a module's file stands beside the folder of its children.
+//! - One module style in all crates: a module's file stands beside the folder of its children. No source file has more
+//!   than 450 lines, but the architectures' assembly.
 //! - Comments and documentation are exempt, for a documentation link depends on nothing. Test modules are not: a
 //!   lower layer that can only be tested through a higher one is not a layer.
 
 mod source;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use source::{Token, rust_files, tokenize};
 
@@ -174,18 +175,34 @@ fn modules_use_only_modules_below_them() {
     );
 }
 
-#[test]
-fn modules_stand_beside_their_folders() {
+/// Every source file of all crates.
+fn sources() -> Vec<PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates");
-    let mut wrong = Vec::new();
+    let mut files = Vec::new();
     for entry in fs::read_dir(crates).expect("a folder") {
         let src = entry.expect("an entry").path().join("src");
         if src.is_dir() {
-            rust_files(&src, &mut wrong);
+            rust_files(&src, &mut files);
         }
     }
+    files
+}
+
+#[test]
+fn modules_stand_beside_their_folders() {
+    let mut wrong = sources();
     wrong.retain(|file| file.ends_with("mod.rs"));
     assert!(wrong.is_empty(), "put each beside its folder, by the folder's name: {wrong:?}");
+}
+
+#[test]
+fn files_are_short() {
+    const MOST_LINES: usize = 450;
+    let is_assembly = |file: &Path| file.parent().is_some_and(|folder| folder.ends_with("arch"));
+    let lines = |file: &Path| fs::read_to_string(file).expect("readable source").lines().count();
+    let mut wrong = sources();
+    wrong.retain(|file| !is_assembly(file) && lines(file) > MOST_LINES);
+    assert!(wrong.is_empty(), "more than {MOST_LINES} lines: split each by its ideas: {wrong:?}");
 }
 
 #[test]

@@ -22,6 +22,8 @@
 //!
 //! Sources: commits 223baf9d17f2 (6.4), 02d954c0fdf9 (6.14).
 
+mod moves;
+
 use super::{Costs, MAPS, Phase, Policy, State, UNSET, USER};
 
 /// Ids owned by cpus.
@@ -398,62 +400,6 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
             LOOK_OTHER => ("sched_mm_cid_remote_clear", "does that cpu run a task of the map?"),
             TAKE_OTHER => ("sched_mm_cid_remote_clear", "take the marked id (cmpxchg)"),
             _ => ("__mm_cid_put", "give the id back"),
-        }
-    }
-}
-
-impl V6_4 {
-    /// `sched_mm_cid_migrate_to`: the next task comes from another cpu, and takes the id there with it. `None`: the
-    /// switch goes on.
-    fn moves<const T: usize, const C: usize>(
-        &self,
-        state: &mut State<T, C>,
-        cpu: usize,
-        op: u8,
-        costs: &mut Costs,
-    ) -> Result<Option<u8>, String> {
-        let (next, map) = state.task(state.cpus[cpu].next).expect("a task moves");
-        let from = usize::from(state.tasks[next].cpu);
-        let id = state.cpus[cpu].register & !HAS_ID;
-        let other_runs =
-            |state: &State<T, C>| state.runs(from, map) && !self.has(V6_4Fault::NoLook);
-        match op {
-            FETCH => {
-                let has_recent = self.prefers_recent && state.maps[map].recent[cpu] != UNSET;
-                let has_id = state.maps[map].cids[cpu] != UNSET || has_recent;
-                if has_id && state.maps[map].users >= state.ever_allowed {
-                    return Ok(None);
-                }
-                let Some(id) = Self::valid(state, map, from) else { return Ok(None) };
-                if id != state.tasks[next].last_cid {
-                    return Ok(None);
-                }
-                if other_runs(state) {
-                    state.tasks[next].last_cid = UNSET;
-                    return Ok(None);
-                }
-                state.cpus[cpu].register = if has_id { id | HAS_ID } else { id };
-                Ok(Some(MARK))
-            }
-            MARK => Ok(self.mark(state, map, from, id, costs).then_some(LOOK)),
-            LOOK if other_runs(state) => {
-                state.tasks[next].last_cid = UNSET;
-                Ok(None)
-            }
-            LOOK => Ok(Some(TAKE)),
-            TAKE => Ok(Self::unset_if(state, map, from, id | LAZY, costs).then(|| {
-                state.maps[map].recent[from] = UNSET;
-                MOVE
-            })),
-            _ => {
-                let has_id = state.cpus[cpu].register & HAS_ID != 0;
-                if has_id && !self.has(V6_4Fault::Overwrites) {
-                    state.free(map, id, costs)?;
-                } else {
-                    self.assign(state, map, cpu, id);
-                }
-                Ok(None)
-            }
         }
     }
 }

@@ -18,6 +18,10 @@
 //!    which a library cannot catch. A sealed file ([`SharedFile::seal_len`]) cannot be truncated.
 //! 3. At every moment all users have at most the rights to a file made here that its final mode gives.
 
+mod mapping;
+
+pub(crate) use mapping::Mapping;
+
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 
@@ -347,41 +351,6 @@ impl DescriptorPath {
     }
 }
 
-/// A file's memory.
-pub(crate) struct Mapping {
-    at: *mut u8,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread. (2)
-unsafe impl Send for Mapping {}
-// SAFETY: `at` only gives the address away. (2)
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// `len` bytes of zeros, of no file, to be read only.
-    pub(crate) fn of_zeros(len: usize) -> Result<Mapping, Errno> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
-        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, flags, -1, 0) };
-        if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { at: at.cast(), len }) }
-    }
-
-    /// Where it begins: a multiple of the page size.
-    #[inline(always)]
-    pub(crate) fn at(&self) -> *mut u8 {
-        self.at
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: one whole mapping, to which no reference is left, since references borrow from `self` (invariant
-        // 2).
-        unsafe { libc::munmap(self.at.cast(), self.len) };
-    }
-}
-
 /// The status of the file that a path names; of the link itself, if it names one.
 pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
     // SAFETY: the path ends with NUL.
@@ -454,13 +423,4 @@ fn checked(result: c_int) -> Result<c_int, Errno> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_have_paths() {
-        assert_eq!(DescriptorPath::of(0).as_c_str(), c"/proc/thread-self/fd/0");
-        assert_eq!(DescriptorPath::of(70).as_c_str(), c"/proc/thread-self/fd/70");
-        assert_eq!(DescriptorPath::of(c_int::MAX).as_c_str(), c"/proc/thread-self/fd/2147483647");
-    }
-}
+mod tests;

@@ -1,0 +1,106 @@
+//! Tests of `child.rs`.
+
+use std::fs;
+
+use super::*;
+
+/// In the environment of a child of the tests, whose program is that of the tests: its name and its arguments.
+const CALL: &str = "CORELOCAL_TEST_CHILD";
+/// Before the answer, among the lines of the test program.
+const MARK: &str = "answer of the child: ";
+
+/// Has the test program run the child.
+pub(super) fn call(command: &mut Command, name: &str, args: &[String]) {
+    let call = serde_json::to_string(&(name, args)).unwrap();
+    command.args(["bench::child::tests::in_the_child", "--exact", "--nocapture"]);
+    command.env(CALL, call);
+}
+
+pub(super) fn answer(output: &str) -> String {
+    let (_, after) = output.split_once(MARK).unwrap_or(("", output));
+    after.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn in_the_child() {
+    let Ok(call) = std::env::var(CALL) else { return };
+    let (name, args): (String, Vec<String>) = serde_json::from_str(&call).unwrap();
+    match dispatch(crate::tables::all(), &name, &args) {
+        Ok(answer) => println!("{MARK}{answer}"),
+        Err(error) => {
+            eprintln!("{error:#}");
+            // SAFETY: ends the process, as the command does.
+            unsafe { libc::_exit(1) };
+        }
+    }
+}
+
+fn sh(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script);
+    command
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn output_of_a_good_child() {
+    assert_eq!(output_within(sh("echo '[1]'"), LONG).unwrap(), "[1]\n");
+}
+
+#[test]
+fn a_failing_child_is_quoted() {
+    let error = output_within(sh("echo first >&2; echo no luck >&2; exit 3"), LONG);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("no luck") && error.contains('3'), "{error}");
+}
+
+#[test]
+fn a_talkative_child_does_not_block() {
+    let script = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero; echo end";
+    let output = output_within(sh(script), LONG).unwrap();
+    assert_eq!(output.len() as u64, MOST_OUTPUT);
+}
+
+#[test]
+fn the_limit_ends_a_child_and_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let pids = dir.path().join("pids");
+    let script = format!("sleep 600 & echo $! $$ > {}; wait", pids.display());
+    let start = Instant::now();
+    let error = output_within(sh(&script), Duration::from_millis(500)).unwrap_err();
+    assert!(start.elapsed() < LONG, "the sleep was waited for");
+    assert!(format!("{error:#}").contains("within 0.5 s"), "{error:#}");
+    for pid in fs::read_to_string(pids).unwrap().split_whitespace() {
+        assert!(gone(pid), "process {pid} is still there");
+    }
+}
+
+/// Whether a killed process has ended; it may take a moment, and stay as a zombie where the
+/// process that adopted it does not wait for it.
+fn gone(pid: &str) -> bool {
+    (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(1));
+        fs::read_to_string(format!("/proc/{pid}/stat"))
+            .map_or(true, |stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")))
+    })
+}
+
+#[test]
+fn unknown_names_are_refused() {
+    let error = dispatch(crate::tables::all(), "no-such-child", &[]).unwrap_err().to_string();
+    assert!(error.contains("no-such-child"), "{error}");
+}
+
+#[test]
+fn a_probe_is_asked_at_its_place() {
+    let mut asked = Vec::new();
+    let mut contestant = probe(|x| {
+        asked.push(x);
+        Ok(7.5)
+    });
+    contestant.prepare(Some(4.0), &Plan::QUICK).unwrap();
+    assert_eq!(contestant.round().unwrap().value, 7.5);
+    drop(contestant);
+    assert_eq!(asked, [Some(4.0)]);
+}

@@ -37,7 +37,7 @@ else
 fi
 "${cargo[@]}" --version
 packages=()
-for package in corelocal-{malloc,metrics,tracing,lab,cli,examples}; do
+for package in corelocal-{malloc,metrics,tracing,symbols,lab,cli,examples}; do
     packages+=(-p "$package")
 done
 "${cargo[@]}" check --locked -p corelocal # Without what others want of it.

@@ -18,10 +18,11 @@ mod simulate;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use corelocal_lab::check;
 use corelocal_lab::sim::case::Entry;
 use corelocal_lab::sim::catalogue::catalogue;
 use corelocal_lab::sim::rseq;
-use corelocal_lab::{check, input};
+use corelocal_symbols::input;
 
 use crate::output;
 use crate::report::console;

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum as _;
 use corelocal::trace::matches;
-use corelocal_lab::input;
+use corelocal_symbols::input;
 use corelocal_trace::{Event, Events, Recording, What};
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -45,7 +45,7 @@ use std::path::Path;
 
 use object::read::archive::ArchiveFile;
 
-use crate::input;
+use corelocal_symbols::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
 

@@ -5,13 +5,7 @@
 //! without running it, and [`torture`] runs it and disturbs it at every instruction.
 //!
 //! [`sim`] has the kernel's halves of these protocols as models, and explores all their interleavings.
-//!
-//! [`callers`] recovers the callers from the copy of a stack and the program's files. [`input`] reads files that a
-//! user names.
 
-pub mod callers;
 pub mod check;
-mod demangle;
-pub mod input;
 pub mod sim;
 pub mod torture;

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use corelocal_lab::callers::{Files, Frame, Program, Registers};
 use corelocal_lab::check;
+use corelocal_symbols::callers::{Files, Frame, Program, Registers};
 
 /// An ELF file of one page of code at 0, with these sections.
 fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {

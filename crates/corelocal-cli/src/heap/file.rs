@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use corelocal_lab::input;
+use corelocal_symbols::input;
 
 use crate::output::{one_line, path_line};
 

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use corelocal_lab::callers::{Areas, Map};
+use corelocal_symbols::callers::{Areas, Map};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 

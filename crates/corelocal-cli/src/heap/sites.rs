@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use corelocal_lab::callers::{Files, Frame, Function, Map, Program, Registers};
+use corelocal_symbols::callers::{Files, Frame, Function, Map, Program, Registers};
 
 use super::file::{Heap, Sample};
 use crate::output::{complain, one_line, shared_line};

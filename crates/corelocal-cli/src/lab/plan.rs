@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use corelocal::sys::Caps;
-use corelocal_lab::input;
 use corelocal_lab::sim::plan::{Ids, Policy, Process, ids, simulated};
+use corelocal_symbols::input;
 use maud::html;
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::path::Path;
 
-use corelocal_lab::input;
 use corelocal_lab::sim::case::{Case, Entry};
 use corelocal_lab::sim::cid::{Cids, CpuIds, Policy, Slots, V6_3, V6_4, V7_0};
 use corelocal_lab::sim::futex::{ANY, Age, Futexes, Kernel, Mapping, Op, Scope, WORDS};
@@ -14,6 +13,7 @@ use corelocal_lab::sim::pvclock::{
     COUNTER_FIRST, PER_CPU, PER_CPU_ID_IN_VERSION, PER_CPU_ONE_GETCPU, Pvclock, STABLE_AFTER,
     STABLE_BEFORE, STABLE_INSIDE, WRITES, WRITES_2015,
 };
+use corelocal_symbols::input;
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corelocal::sync::profile::Stack;
-use corelocal_lab::callers::{Function, Program, Registers};
+use corelocal_symbols::callers::{Function, Program, Registers};
 use serde::Serialize;
 
 use crate::output::{one_line, shared_line};

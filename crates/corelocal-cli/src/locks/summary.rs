@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use corelocal::sync::profile::{LockProfile, Profile, Stack};
-use corelocal_lab::callers::{Files, Program};
+use corelocal_symbols::callers::{Files, Program};
 use serde::Serialize;
 
 use super::call_stacks::{self, Place};

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use corelocal_lab::input;
+use corelocal_symbols::input;
 use serde_json::Value;
 
 use crate::output::path_line;

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use corelocal::trace::format::{Kind, LINKED_MARKER, LinkedSite};
-use corelocal_lab::input;
+use corelocal_symbols::input;
 use object::{Object as _, ObjectSegment as _, SegmentFlags};
 
 use crate::process::proc_files;

@@ -18,7 +18,7 @@ use object::Endianness;
 use super::elf::{Elf, Extent, Kind};
 use super::nesting::{self, Unused};
 use super::report::Place;
-use crate::demangle::demangled;
+use corelocal_symbols::demangle::demangled;
 
 /// Names for a set of addresses.
 pub struct Names {

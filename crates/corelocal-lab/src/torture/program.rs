@@ -14,7 +14,7 @@ use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind};
 
 use super::Obstacle;
-use crate::demangle::demangled;
+use corelocal_symbols::demangle::demangled;
 
 const DESCRIPTORS: &str = "__rseq_cs";
 

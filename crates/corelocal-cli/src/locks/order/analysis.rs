@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use corelocal::sync::profile::order::{Holding, LockOrder, LockPair, LockThread};
 use corelocal::sync::profile::{Profile, Stack};
-use corelocal_lab::callers::{Files, Program};
+use corelocal_symbols::callers::{Files, Program};
 use serde::Serialize;
 
 use super::super::call_stacks::{self, Call};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use corelocal::sync::RwLock;
 use corelocal::sync::profile::{self, Kind, Profile, Stack};
-use corelocal_lab::callers::{Files, Frame, Program, Registers};
+use corelocal_symbols::callers::{Files, Frame, Program, Registers};
 
 static HELD: RwLock<u32> = RwLock::new(0);
 static OTHERS: [RwLock<u32>; 2] = [RwLock::new(0), RwLock::new(0)];

@@ -22,7 +22,7 @@ pub const MOST: u64 = 4 << 30;
 ///
 /// # Examples
 /// ```
-/// use corelocal_lab::input;
+/// use corelocal_symbols::input;
 ///
 /// let bytes = input::read("/proc/self/exe".as_ref(), input::MOST)?;
 /// assert!(bytes.starts_with(b"\x7fELF"));

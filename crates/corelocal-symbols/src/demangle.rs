@@ -8,13 +8,13 @@ use std::fmt::{self, Write};
 use cpp_demangle::BorrowedSymbol;
 
 /// The maximum length of a name, in bytes.
-pub(crate) const LONGEST: usize = 4096;
+pub const LONGEST: usize = 4096;
 
 /// The maximum length of a symbol that is demangled, in bytes.
 pub(crate) const LONGEST_SYMBOL: usize = 4 * LONGEST;
 
 /// Returns the demangled name, or the symbol itself if it is not mangled or its name would be too long.
-pub(crate) fn demangled(symbol: &str) -> String {
+pub fn demangled(symbol: &str) -> String {
     let name = (symbol.len() <= LONGEST_SYMBOL).then(|| rust(symbol).or_else(|| cpp(symbol)));
     name.flatten().unwrap_or_else(|| cut(symbol))
 }

@@ -58,12 +58,12 @@ fn a_finding_shows_place_reason_remedy_and_code() {
     let expected = "\
 libring.so: x86-64, 0 critical sections
   error: stack in ring_push+0x4 (.text:0x1004)
-at ring.c:42
-inlined at main.c:7
-this moves the stack pointer, and an abort does not move it back
-do: keep values in registers and leave the stack pointer alone
-   ffc  nop
-> 1004  push rdx
+    at ring.c:42
+    inlined at main.c:7
+    this moves the stack pointer, and an abort does not move it back
+    do: keep values in registers and leave the stack pointer alone
+       ffc  nop
+    > 1004  push rdx
 1 file, 0 sections: 1 error, 0 warnings
 ";
     assert_eq!(plain(&answer(vec![finding(Rule::Stack)]), 100), expected);

@@ -51,10 +51,16 @@ fn the_name_of_a_process_may_be_any_bytes() {
 
 #[test]
 fn memory_that_is_touched_is_seen() {
-    let before = Process::This.anonymous().expect("memory of this process");
-    let touched = vec![1_u8; 32 << 20];
-    let after = Process::This.anonymous().expect("memory of this process");
-    assert!(after >= before + (24 << 10), "{before} KiB, then {after}: {}", touched[9]);
+    let memory = || Process::This.anonymous().expect("memory of this process");
+    // Other tests of this process may free as much at the same moment, but not each time.
+    let is_seen = |_: u32| {
+        let before = memory();
+        let touched = std::hint::black_box(vec![1_u8; 32 << 20]);
+        let after = memory();
+        drop(touched);
+        after >= before + (24 << 10)
+    };
+    assert!((0..20).any(is_seen));
 }
 
 #[test]

@@ -432,7 +432,8 @@ fn interrupted_records_are_complete() {
         let view =
             corelocal(&["trace", "view", folder.path().join("out.trace").to_str().expect("UTF-8")]);
         assert_eq!(view.code, Some(0), "{}", view.err);
-        assert!(view.out.lines().count() > 500 && view.err.is_empty(), "{}", view.err);
+        // Some: how many depends on how much of the time the program was run.
+        assert!(view.out.lines().count() > 50 && view.err.is_empty(), "{}", view.err);
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! # Data flow
 //! ```text
-//!   events_sources.rs: clocks, hypervisor's pages ──► Seen ──► compare with the known values
+//!   sources.rs:        clocks, hypervisor's pages ──► Seen ──► compare with the known values
 //!                                                              │ differs: compare-exchange, the winner
 //!                                                              counts
 //!   epoch() ◄── one word: number, and the unit of ticks ◄──────┘

@@ -317,7 +317,7 @@ impl Domain {
             deferred.recount(batch);
         }
         // Order: invariant 1.
-        let ticket = self.ticket(batch.grace_period.unwrap_or_else(|| self.next_grace_period().1));
+        let ticket = self.ticket(batch.grace_period.unwrap_or_else(|| self.next_grace_period()));
         let ended = if batch.items.is_empty() { Ok(true) } else { ticket.is_complete() };
         batch.grace_period = Some(ticket.number());
         let refused = if let Err(Error::Refused(errno)) = ended { errno.0 } else { 0 };

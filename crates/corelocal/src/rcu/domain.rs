@@ -162,13 +162,13 @@ impl Domain {
             || !survivors::are_gone()
     }
 
-    /// Which domain this is.
+    /// Returns which domain this is, for what needs nothing else of it.
     #[cfg(feature = "std")]
     pub(super) fn key(&self) -> Key {
         Key::of(self)
     }
 
-    /// The domain's memory, which is used from now on.
+    /// Returns the domain's memory, which is used from now on.
     pub(super) fn core(&self) -> &'static Core {
         self.prepared().0
     }
@@ -215,9 +215,10 @@ impl Domain {
         self.prepared().0.progress.word()
     }
 
-    pub(super) fn next_grace_period(&'static self) -> (&'static Core, Number) {
+    /// Returns the grace period that ends after all guards of now have ended.
+    pub(super) fn next_grace_period(&'static self) -> Number {
         let (core, word) = self.prepared();
-        (core, core.progress.ticket(word::generation(word)))
+        core.progress.ticket(word::generation(word))
     }
 }
 

@@ -5,7 +5,7 @@
 pub(super) struct Key(usize);
 
 impl Key {
-    /// The key of the domain at this address.
+    /// Returns the key of this domain.
     pub(super) fn of<T>(domain: &T) -> Key {
         Key((&raw const *domain).addr())
     }

@@ -1,6 +1,7 @@
 //! What readers and grace periods of a domain share: a page that a fork wipes.
 //!
-//! Invariant: all bytes 0 is valid: no readers, and no grace period yet.
+//! Invariant: all bytes 0 is valid: no readers, and no grace period yet. Numbers in parentheses are invariants of
+//! `domain.rs`.
 
 use core::sync::atomic::fence;
 

@@ -58,7 +58,7 @@ impl Ticket {
         if self.number.get().generation()
             != word::generation(self.core.word.load(Ordering::Relaxed))
         {
-            self.number.set(self.domain.next_grace_period().1);
+            self.number.set(self.domain.next_grace_period());
         }
         self.number.get()
     }
@@ -98,7 +98,7 @@ impl Ticket {
         let step = core.progress.step(number, core);
         core.driver.store(0, Ordering::Release);
         if core.progress.is_complete(number) {
-            // Release: partner is the Acquire in `wait`.
+            // Release: partner is the Acquire in `wait_until`.
             core.changes.fetch_add(1, Ordering::Release);
             sleep::wake(&core.changes, u32::MAX, Scope::Private);
         }
@@ -164,7 +164,7 @@ impl Domain {
     /// ```
     #[must_use]
     pub fn start_poll(&'static self) -> Ticket {
-        self.ticket(self.next_grace_period().1)
+        self.ticket(self.next_grace_period())
     }
 
     /// Returns a ticket of this grace period.

@@ -1,6 +1,6 @@
 //! A buffer of records, which belongs to one core, thread or reader at a time.
 //!
-//! Invariant: a buffer whose state is not `FREE` is changed by its owner alone.
+//! Invariant: a buffer whose state is not `FREE` is changed by its owner alone (`memory.rs`, 3).
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -38,7 +38,7 @@ impl Buffer {
 
     /// Takes the buffer, if no core or thread has it.
     pub(super) fn take(&self) -> bool {
-        // Acquire: partner is the Release in `release`.
+        // Acquire: partner is the Release in `Recording::release`.
         self.state.compare_exchange(FREE, OPEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

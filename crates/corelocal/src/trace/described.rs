@@ -88,7 +88,7 @@ impl Recording {
             since.store(clock::monotonic(), Ordering::Relaxed);
         }
         let first = self.byte(Recording::place(site.description().0) + SITE_LOST);
-        // SAFETY: an aligned word of the mapping, which stays (1).
+        // SAFETY: an aligned word of the mapping, which stays (`memory.rs`, 1).
         let word = unsafe { &*core::ptr::from_ref(first).cast::<AtomicU64>() };
         word.fetch_add(1, Ordering::Relaxed);
     }

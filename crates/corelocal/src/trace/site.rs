@@ -257,7 +257,7 @@ impl Site {
         }
     }
 
-    /// The state of the site for a call that has registered it.
+    /// Returns the state of the site, for a call that has registered it.
     pub(super) fn wanted_now(&self) -> Wanted {
         Wanted(self.state.load(Ordering::Relaxed))
     }

@@ -68,7 +68,7 @@ impl Range {
             true => Division::WHOLE,
             false => wanted,
         };
-        // Release: partner is the Acquire in `division`; the nodes' states have memory.
+        // Release: partner is the Acquire in `decided`; the nodes' states have memory.
         let _ = self.header().division.compare_exchange(0, division.word(), Ordering::Release, R);
     }
 
@@ -109,7 +109,7 @@ impl Range {
     /// The chunks of a node that have metadata groups. No other chunk was ever used.
     pub(in crate::alloc) fn known_part(self, node: usize) -> ops::Range<usize> {
         let bounds = self.bounds(node);
-        // Acquire: partner is the Release in `know`; the groups exist.
+        // Acquire: partner is the Release in `know_part`; the groups exist.
         let known = self.stripe(node).known.load(Ordering::Acquire);
         bounds.start..known.clamp(bounds.start, bounds.end)
     }

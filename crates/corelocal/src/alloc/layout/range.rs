@@ -91,7 +91,7 @@ impl Range {
     /// The range, if it exists.
     #[inline]
     pub(in crate::alloc) fn get() -> Option<Range> {
-        // Acquire: partner is the Release in `make`; the header is initialised.
+        // Acquire: partner is the Release in `publish`; the header is initialised.
         let base = BASE.load(Ordering::Acquire);
         (base != UNSET).then_some(Range { base })
     }

@@ -1,4 +1,6 @@
 //! The memory of a file.
+//!
+//! Numbers in parentheses are invariants of the [module above](super).
 
 use crate::sys::errno::Errno;
 

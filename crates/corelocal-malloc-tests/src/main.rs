@@ -62,7 +62,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("mixed", |_, text| mixed::mixed(text)),
     ("crowd", |n, _| crowd::crowd(at(n, 0)?)),
     ("member", |_, _| crowd::member()),
-    ("stack", |n, _| stack::stack(at(n, 0)?)),
+    ("stack", |n, _| stack::stack(at(n, 0)?, at(n, 1)?)),
     ("shortest_stack", |_, _| stack::shortest_stack()),
     ("shortage", |n, _| limits::shortage(at(n, 0)?, at(n, 1)?)),
 ];

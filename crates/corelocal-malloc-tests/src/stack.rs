@@ -119,12 +119,13 @@ fn in_handler() -> Result<usize, String> {
     Ok(stack.used())
 }
 
-/// Work takes no more than `most` bytes of a stack, in a handler and in a thread, the first of each and later ones.
-pub fn stack(most: u64) -> Outcome {
+/// Work takes no more than so many bytes of a stack, in a handler and in a thread, the first of each and later ones.
+pub fn stack(of_handler: u64, of_thread: u64) -> Outcome {
     let mut all = Vec::new();
-    for (name, measure) in
-        [("a handler", in_handler as fn() -> Result<usize, String>), ("a thread", in_thread)]
-    {
+    for (name, most, measure) in [
+        ("a handler", of_handler, in_handler as fn() -> Result<usize, String>),
+        ("a thread", of_thread, in_thread),
+    ] {
         WORK.store(0, Ordering::Relaxed);
         let without = measure()?;
         WORK.store(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 //!
 //! - [`read`] begins a guard in the global [`Domain`]. Programs can have domains of their own, whose guards and grace
 //!   periods are independent of each other.
-//! - [`synchronize`] waits for a grace period, [`start_poll`] lets a program look whether one has ended.
+//! - [`synchronize()`] waits for a grace period, [`start_poll`] lets a program look whether one has ended.
 //! - With the feature `std`, `Rcu` is a pointer to the current version, and `defer` runs a function after a grace
 //!   period. `RcuCopy` is a small value that readers copy without a guard,
 //!   `RcuHashMap` a map.

@@ -125,7 +125,7 @@ pub use triggers::{DumpIfSlow, dump_if_slow};
 use format::{Kind, header};
 use memory::By;
 
-/// Records an event with the values of fields, if a recording was [started](start) and the site is on.
+/// Records an event with the values of fields, if a recording was [started](fn@start) and the site is on.
 ///
 /// The name is a path. Fields are numbers, `bool`, `char`, `&str`, `String`, `Duration`, `&[u8]`, an `Option` of these,
 /// and slices and arrays of numbers, in the order in which they are written. `?value` is recorded as its `Debug` text,
@@ -351,7 +351,7 @@ impl fmt::Display for SmokeTest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SmokeTestError {
-    /// This process records nothing: [`start`] was not called, or it is a forked child.
+    /// This process records nothing: [`start`](fn@start) was not called, or it is a forked child.
     NotRecording,
     /// The event was not found in the recording.
     NotFound {

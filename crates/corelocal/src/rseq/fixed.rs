@@ -4,10 +4,10 @@ use super::arch;
 use super::exit::Exit;
 use super::operand::{Index, Slots};
 
-/// [`trace_push`] of 1 to 4 words.
+/// [`trace_push`](super::trace_push) of 1 to 4 words.
 ///
 /// # Safety
-/// - As [`trace_push`].
+/// - As [`trace_push`](super::trace_push).
 #[inline(always)]
 pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     index: Index,
@@ -20,10 +20,10 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     unsafe { arch::trace_push_fixed(index, object, thread, words) }
 }
 
-/// [`trace_push_timed`] of 1 to 4 words.
+/// [`trace_push_timed`](super::trace_push_timed) of 1 to 4 words.
 ///
 /// # Safety
-/// - As [`trace_push`].
+/// - As [`trace_push`](super::trace_push).
 #[inline(always)]
 pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
     index: Index,

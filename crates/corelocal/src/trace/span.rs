@@ -252,7 +252,7 @@ impl<F: Future> Future for Around<F> {
     }
 }
 
-/// Begins a span of the calling thread, if a recording was [started](crate::trace::start) and the site is on. Returns a
+/// Begins a span of the calling thread, if a recording was [started](fn@crate::trace::start) and the site is on. Returns a
 /// [`Span`], which ends it when it is dropped.
 ///
 /// Name and fields are those of [`event!`](crate::event). Its parent is the span that the thread is in, unless another

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packages: every crate that is published can be packed without a warning, has what crates.io and docs.rs show, and its
-# licences. The command's package has the sources of the malloc that it carries. `ci/arrive` installs these packages.
+# licences. The package corelocal-support has the sources of the malloc that it carries. `ci/arrive` installs these packages.
 # Beside: it measures nothing, and compiles nothing.
 # Needs: cargo; python3 to read its metadata.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -23,7 +23,7 @@ for package in json.load(sys.stdin)["packages"]:
             print("!", package["name"], "has no", key)
 ')
 ! grep '^!' <<<"$published" >&2 || fail "complete these manifests, or say publish = false"
-[ "$(wc -l <<<"$published")" -ge 8 ] || fail "packages are missing: $published"
+[ "$(wc -l <<<"$published")" -ge 11 ] || fail "packages are missing: $published"
 
 choice=()
 while read -r name; do choice+=(-p "$name"); done <<<"$published"
@@ -33,7 +33,10 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 while read -r name; do
     files=$(tar -tzf "$target/package/$name-$version.crate")
     wanted=(LICENSE-MIT LICENSE-APACHE Cargo.toml)
-    [ "$name" != corelocal-cli ] || wanted+=(malloc/src/lib.rs malloc/build.rs README.md)
+    case $name in
+        corelocal-cli) wanted+=(README.md) ;;
+        corelocal-support) wanted+=(malloc/src/lib.rs malloc/build.rs) ;;
+    esac
     for file in "${wanted[@]}"; do
         grep -qx "$name-$version/$file" <<<"$files" || fail "the package of $name has no $file"
     done

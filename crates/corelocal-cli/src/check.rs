@@ -18,8 +18,8 @@ use clap::builder::PossibleValuesParser;
 use corelocal_lab::check::{self, Checked, Finding, Place, Report, Rule, Severity};
 use serde::Serialize;
 
-use crate::output::{self, complain, one_line};
-use crate::report::{console, figures::wrap};
+use corelocal_support::output::{self, complain, one_line};
+use corelocal_support::{console, figures::wrap};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

@@ -2,8 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::bench::child;
-use crate::{check, clock, clockd, doctor, heap, lab, locks, measure, run, torture, trace};
+use crate::{check, child, clock, doctor, heap, lab, locks, run, torture, trace};
 
 /// Show, measure and check the fast paths of this machine's kernel.
 #[derive(Debug, Parser)]
@@ -20,9 +19,11 @@ pub enum Command {
     /// Show what kernel, libc and processor support, which fast paths are active, and how to enable the rest
     Doctor(doctor::args::DoctorArgs),
     /// Measure all tables beside their rivals, and write report.html and report.json
-    Report(measure::args::ReportArgs),
+    #[cfg(feature = "report")]
+    Report(corelocal_bench::ReportArgs),
     /// Measure single tables, or list them
-    Bench(measure::args::BenchArgs),
+    #[cfg(feature = "report")]
+    Bench(corelocal_bench::BenchArgs),
     /// Check the critical sections (rseq) of any program, library or object file without running it
     Check(check::CheckArgs),
     /// Disturb the library's critical sections at every instruction, and check that no operation is lost
@@ -42,7 +43,7 @@ pub enum Command {
     /// Show the clock's back-ends (cost, agreement, drift), or a published clock
     Clock(clock::args::ClockArgs),
     /// Publish this machine's clock and its error bound in memory that other processes read
-    Clockd(clockd::args::ClockdArgs),
+    Clockd(corelocal_clockd::ClockdArgs),
     /// A process in which one of the clock's back-ends is observed
     #[command(name = clock::SUBCOMMAND, hide = true)]
     ClockObserver(clock::args::ClockObserverArgs),
@@ -51,7 +52,7 @@ pub enum Command {
     Victim(torture::args::VictimArgs),
     /// A process in which a table runs one measurement
     #[command(name = child::SUBCOMMAND, hide = true)]
-    Child(measure::args::ChildArgs),
+    Child(child::ChildArgs),
 }
 
 #[cfg(test)]

@@ -4,21 +4,16 @@
 //! ```text
 //!   observer.rs   one back-end in a process of its own: first look, then samples
 //!   watch.rs      the observers' parent: their samples become series
-//!   offset.rs     how far a clock is from the kernel's, as far as that is certain
 //!   chart.rs      the series on the terminal, while they come in
 //!   text.rs       the table, JSON and CSV;  html.rs  the page with a plot
 //!   file.rs       a published page
-//!   counter.rs    the cpu's counter;  labels.rs  what things are called
 //! ```
 
 pub mod args;
 pub mod chart;
-pub mod counter;
 pub mod file;
 mod html;
-pub mod labels;
 mod observer;
-pub mod offset;
 mod text;
 mod watch;
 
@@ -27,13 +22,14 @@ use std::time::Duration;
 
 pub use observer::{SUBCOMMAND, run as observe};
 
+use corelocal_support::machine;
+use corelocal_support::output::{self, complain, path_line};
+use corelocal_support::process::signals;
+use corelocal_support::{console, user_file};
+
 use self::chart::Chart;
 use self::text::Answer;
 use self::watch::{BACKENDS, Watch};
-use crate::machine;
-use crate::output::{self, complain, path_line};
-use crate::process::signals;
-use crate::report::{console, write_file};
 use args::ClockArgs;
 
 /// About so many samples of each clock, whatever the time.
@@ -67,7 +63,7 @@ pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
     let page = args.html.as_ref().map(|path| (path, html::page(&answer, &series)));
     for (path, content) in csv.into_iter().chain(page) {
         let content = content.map_err(|error| format!("{error:#}"));
-        match content.and_then(|content| write_file(path, &content)) {
+        match content.and_then(|content| user_file::write(path, &content)) {
             Ok(()) => notes.push_str(&format!("wrote {}\n", path_line(path))),
             Err(problem) => {
                 complain(problem);

@@ -4,7 +4,7 @@
 //!   surroundings.rs   what the library does not ask: libc's version, seccomp, valgrind, clock source
 //!   findings.rs       facts in, findings out; pure, so that every world can be tested here
 //!   clock.rs          that of the clock
-//!   mod.rs            printing
+//!   doctor.rs         printing
 //! ```
 
 pub mod args;
@@ -21,9 +21,9 @@ use anstyle::{AnsiColor, Style};
 use corelocal::sys::Caps;
 use serde::Serialize;
 
-use crate::output;
-use crate::report::{console, figures::wrap};
 use args::DoctorArgs;
+use corelocal_support::output;
+use corelocal_support::{console, figures::wrap};
 pub use finding::{Finding, State};
 use surroundings::Surroundings;
 
@@ -39,9 +39,11 @@ struct Diagnosis<'a> {
     caps: &'a Caps,
 }
 
-/// Every path and what state it is in, on this machine.
-pub fn findings(caps: &Caps) -> Vec<Finding> {
-    findings::of(caps, &Surroundings::read())
+/// Returns what each path uses on this machine, by its name.
+#[cfg(feature = "report")]
+pub fn paths(caps: &Caps) -> std::collections::BTreeMap<String, String> {
+    let findings = findings::of(caps, &Surroundings::read());
+    findings.into_iter().map(|finding| (finding.path.to_owned(), finding.used)).collect()
 }
 
 /// The command. Exit code 1 under `--strict` when a path is degraded.

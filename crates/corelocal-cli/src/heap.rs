@@ -38,11 +38,11 @@ use anyhow::bail;
 use clap::Parser as _;
 use serde::Serialize;
 
-use crate::output::{complain, path_line};
-use crate::place::{self, Place};
-use crate::process::signals;
-use crate::report::{self, console};
 use args::{HeapArgs, HeapFiles, HeapOptions};
+use corelocal_support::output::{complain, path_line};
+use corelocal_support::place::{self, Place};
+use corelocal_support::process::signals;
+use corelocal_support::{console, user_file};
 use diff::Difference;
 use file::Heap;
 use sites::Told;
@@ -187,7 +187,7 @@ fn put(
     let mut put = |path: &Path, content: anyhow::Result<Vec<u8>>| {
         let written =
             content.map_err(|error| format!("cannot write {}: {error:#}", path_line(path)));
-        complaints.extend(written.and_then(|content| report::write_file(path, content)).err());
+        complaints.extend(written.and_then(|content| user_file::write(path, content)).err());
     };
     if let Some(path) = &options.pprof {
         put(path, pprof);

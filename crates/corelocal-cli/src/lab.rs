@@ -24,9 +24,9 @@ use corelocal_lab::sim::catalogue::catalogue;
 use corelocal_lab::sim::rseq;
 use corelocal_symbols::input;
 
-use crate::output;
-use crate::report::console;
 use args::{LabArgs, LabCommand};
+use corelocal_support::console;
+use corelocal_support::output;
 
 /// The command.
 pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {

@@ -31,11 +31,11 @@ use std::process::ExitCode;
 use corelocal::sync::profile::Profile;
 use serde::Serialize;
 
-use crate::output::complain;
-use crate::place::{self, Place};
-use crate::process::signals;
-use crate::report::console;
 use args::LocksArgs;
+use corelocal_support::console;
+use corelocal_support::output::complain;
+use corelocal_support::place::{self, Place};
+use corelocal_support::process::signals;
 use summary::Process;
 
 const UNABLE: u8 = 3;
@@ -87,7 +87,7 @@ fn is_moved(args: &LocksArgs) -> bool {
 /// A program that is run for it.
 fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
     let read = |path: &Path, maps| {
-        let profile = <Profile as crate::process::kept::Kept>::open(path).ok()?;
+        let profile = <Profile as crate::kept::Kept>::open(path).ok()?;
         Some(Process::of(&profile, None, &[], None, maps)).filter(|process| !process.is_empty())
     };
     let looked = launch::look(&args.target, args.time, is_moved(args), ("CORELOCAL_LOCKS", read))?;

@@ -7,53 +7,46 @@
 //! process, `lab` did not see all states, `trace` left out parts of a damaged file. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
 //! signal that ended the program. `run` and `heap` give 125 to 127 as env(1) does.
 
-mod bench;
 mod check;
+mod child;
 mod cli;
 mod clock;
-mod clockd;
 mod doctor;
 mod heap;
+mod kept;
 mod lab;
 mod locks;
-mod machine;
-mod mallocs;
-mod measure;
-mod output;
-mod parse;
-mod place;
-mod process;
-mod report;
 mod run;
-mod tables;
 mod torture;
 mod trace;
-mod units;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use corelocal_support::{mallocs, output, process};
 
 fn main() -> ExitCode {
     process::ignored_signals::begin();
     process::signals::survive_long_files();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),
-        cli::Command::Report(args) => measure::report(&args),
-        cli::Command::Bench(args) => measure::bench(&args),
+        #[cfg(feature = "report")]
+        cli::Command::Report(args) => corelocal_bench::report(&args, doctor::paths),
+        #[cfg(feature = "report")]
+        cli::Command::Bench(args) => corelocal_bench::bench(&args, doctor::paths),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Torture(args) => torture::run(&args),
         cli::Command::Clock(args) => clock::run(&args),
         cli::Command::Lab(args) => lab::run(&args),
         cli::Command::Locks(args) => locks::run(&args),
         cli::Command::Heap(args) => heap::run(&args),
-        cli::Command::Clockd(args) => clockd::run(&args),
+        cli::Command::Clockd(args) => corelocal_clockd::run(&args),
         cli::Command::Run(args) => run::run(&args),
         cli::Command::MallocPath => mallocs::print_path(),
         cli::Command::Trace(args) => trace::run(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),
-        cli::Command::Child(args) => measure::child(&args),
+        cli::Command::Child(args) => child::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -39,13 +39,13 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::{Context as _, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::noise::{self, Watch};
-use crate::mallocs::preloaded::Preloaded;
-use crate::mallocs::{Malloc, library};
-use crate::output::{self, complain, path_line, remark};
-use crate::report::{self, console};
 use args::RunArgs;
 use cache_stats::{Tally, Wanted};
+use corelocal_support::mallocs::preloaded::Preloaded;
+use corelocal_support::mallocs::{Malloc, library};
+use corelocal_support::measure::noise::{self, Watch};
+use corelocal_support::output::{self, complain, path_line, remark};
+use corelocal_support::{console, user_file};
 use input::Input;
 use launch::{Output, Run};
 use measured::Answer;
@@ -69,7 +69,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 fn all_runs(args: &RunArgs) -> Result<(Vec<Answer>, ExitStatus), Refusal> {
     if let Some(path) = &args.html {
         // A program may run for hours, so this is asked before.
-        report::may_write(path).map_err(|why| Refusal::unable(anyhow!(why)))?;
+        user_file::may_write(path).map_err(|why| Refusal::unable(anyhow!(why)))?;
     }
     let chosen = library::named(&args.malloc).map_err(Refusal::unable)?;
     let mallocs = if args.compare { all(&chosen) } else { vec![chosen.clone()] };
@@ -269,7 +269,7 @@ fn tell(args: &RunArgs, answers: &[Answer], status: ExitStatus) -> ExitCode {
     let mut complaints: Vec<String> = Vec::new();
     if let Some(path) = &args.html {
         let written = html::page(answers).map_err(|error| format!("{error:#}"));
-        complaints.extend(written.and_then(|page| report::write_file(path, &page)).err());
+        complaints.extend(written.and_then(|page| user_file::write(path, &page)).err());
     }
     if args.json {
         let text = match answers {

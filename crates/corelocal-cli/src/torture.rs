@@ -22,9 +22,9 @@ use corelocal_lab::torture::{self, Exclusion, Obstacle, Plan, Report, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::output::{self, complain};
-use crate::report::console;
 use args::{TortureArgs, VictimArgs};
+use corelocal_support::console;
+use corelocal_support::output::{self, complain};
 
 /// The hidden subcommand.
 pub const VICTIM: &str = "__torture-victim";

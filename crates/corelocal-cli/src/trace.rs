@@ -36,8 +36,8 @@ use corelocal_symbols::input;
 use corelocal_trace::{Event, Events, Recording, What};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::{self, complain, remark};
 use args::{FilterArgs, Level, TraceArgs, TraceCommand};
+use corelocal_support::output::{self, complain, remark};
 
 const UNREADABLE: u8 = 3;
 /// Problems that are told one by one.

@@ -18,15 +18,16 @@
 //! `trace_push`, appends the time and the words to the core's buffer.
 //!
 //! ```text
-//!   site.rs         call sites: registered at first use, switched on and off
+//!   site.rs, register.rs  call sites: registered at first use, switched on and off;  own_sites.rs  the tracer's own
 //!   rules.rs        which of them are on, by patterns of their names
 //!   encode.rs       fields of events, as words
 //!   context.rs      the calling thread's context, its span, and its open guards
 //!   span.rs         spans: two records each, with ids
 //!   trace_parent.rs the header of W3C's trace context, which joins spans of several processes
-//!   recorder.rs     the hot path, and what makes a core's buffer ready
+//!   start.rs, current.rs  the start of a recording, also in a forked child
+//!   recorder.rs     the hot path;  ready.rs  what makes a core's buffer ready;  append.rs  what has a buffer to itself
 //!   losses.rs       what was lost, as events
-//!   memory.rs       the shared memory: header, descriptions of sites, buffers
+//!   memory.rs       the shared memory: described.rs has header and sites, buffer.rs a buffer, time.rs its times
 //!   options.rs      what is recorded, and how much of it is kept
 //!   environment.rs  the same, from CORELOCAL_TRACE
 //!   background.rs   the background thread: dumps, requests of other processes, the file of a recording to disk

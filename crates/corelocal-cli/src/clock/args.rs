@@ -10,7 +10,7 @@ use clap::Args;
 pub struct ClockArgs {
     /// How long to watch the clocks drift (10s, 10m, 8h)
     #[arg(long, value_name = "TIME", default_value = "5s")]
-    #[arg(value_parser = crate::parse::time)]
+    #[arg(value_parser = corelocal_support::parse::time)]
     pub watch: Duration,
     /// Write every sample to this file
     #[arg(long, value_name = "FILE")]

@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
+use corelocal_support::plot::round_up;
+use corelocal_support::units::signed_time;
 
 use super::watch::Series;
-use crate::units::signed_time;
 
 const ROWS: usize = 12;
 /// Room for the numbers at the left.
@@ -176,17 +177,11 @@ fn round_time(nanos: f64) -> String {
     }
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `value`, which is positive.
-pub fn round_up(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&v| v >= value).unwrap_or(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::observer::{Agreement, Sample};
-    use crate::clock::offset::Offset;
+    use corelocal_support::clock::offset::Offset;
 
     fn series(clock: &str, step: i64) -> Series {
         let mut series = Series::new(clock);

@@ -20,12 +20,12 @@ use corelocal::clock::page::{
 };
 use serde::Serialize;
 
-use super::counter;
-use super::offset::{Offset, kernel};
-use crate::output::{self, complain, path_line};
-use crate::report::console;
-use crate::report::figures::wrap;
-use crate::units::{nanos, signed_time};
+use corelocal_support::clock::counter;
+use corelocal_support::clock::offset::{Offset, kernel};
+use corelocal_support::console;
+use corelocal_support::figures::wrap;
+use corelocal_support::output::{self, complain, path_line};
+use corelocal_support::units::{nanos, signed_time};
 
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();

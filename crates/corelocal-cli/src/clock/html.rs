@@ -3,15 +3,14 @@
 //! Invariants: those of `report/html.rs` (nothing is loaded, every text is escaped, one plot for light,
 //! dark and paper).
 
+use corelocal_support::page::document;
+use corelocal_support::plot::{Axis, Entry, Tick, drawn, figure, round_up, stand_in};
+use corelocal_support::units;
 use maud::{Markup, html};
 use plotters::prelude::*;
 
-use super::chart::round_up;
 use super::text::{self, Answer};
 use super::watch::Series;
-use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
-use crate::report::html::document;
-use crate::units;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -24,7 +23,7 @@ const OTHERS: [usize; 5] = [1, 2, 3, 0, 4];
 /// # Errors
 /// What plotters reports.
 pub fn page(answer: &Answer, all: &[Series]) -> anyhow::Result<String> {
-    let machine = crate::machine::collect(Default::default(), Default::default());
+    let machine = corelocal_support::machine::collect(Default::default(), Default::default());
     let created = format!("{:.0}", jiff::Timestamp::now());
     // The vDSO is what they are compared with.
     let every: Vec<&Series> = all.iter().filter(|series| series.clock != "vdso").collect();
@@ -171,7 +170,7 @@ impl Unit {
 mod tests {
     use super::*;
     use crate::clock::observer::{Agreement, Sample};
-    use crate::clock::offset::Offset;
+    use corelocal_support::clock::offset::Offset;
 
     fn series(clock: &str, by: i64) -> Series {
         let mut series = Series::new(clock);

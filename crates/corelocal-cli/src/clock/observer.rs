@@ -14,17 +14,16 @@ use std::time::{Duration, Instant};
 
 use corelocal::clock;
 use corelocal::sys::Caps;
+use corelocal_support::clock::labels;
+use corelocal_support::clock::offset::{Offset, kernel};
+use corelocal_support::measure::affinity;
+use corelocal_support::measure::engine::{self, Plan};
+use corelocal_support::measure::loops::{Loop, loop_of};
+use corelocal_support::output;
+use corelocal_support::schema::Stat;
 use serde::{Deserialize, Serialize};
 
 use super::args::ClockObserverArgs;
-use super::labels;
-use super::offset::{Offset, kernel};
-use crate::bench::affinity;
-use crate::bench::engine::{self, Plan};
-use crate::bench::loops::{Loop, loop_of};
-use crate::output;
-use crate::report::schema::Stat;
-use crate::tables::clock::foreign;
 
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "__clock-observer";
@@ -196,17 +195,18 @@ fn on_every_cpu() -> Agreement {
     if cpus.is_empty() { Agreement::check(COMPARISONS) } else { seen }
 }
 
-/// Clocks that do not follow the kernel's, and their names.
+/// Returns clocks that do not follow the kernel's, and their names.
+#[cfg(feature = "report")]
 fn others() -> Vec<(String, Box<dyn FnMut() -> u64>)> {
-    let first = quanta::Instant::now();
-    let mut clocks: Vec<(String, Box<dyn FnMut() -> u64>)> =
-        vec![("quanta".to_owned(), Box::new(move || first.elapsed().as_nanos() as u64))];
-    for name in ["minstant", "fastant"] {
-        if let Ok(rival) = foreign::rival(name) {
-            clocks.push((name.to_owned(), Box::new(move || (rival.nanos)())));
-        }
-    }
-    clocks
+    corelocal_bench::other_clocks()
+        .into_iter()
+        .map(|(name, read)| (name.to_owned(), read))
+        .collect()
+}
+
+#[cfg(not(feature = "report"))]
+fn others() -> Vec<(String, Box<dyn FnMut() -> u64>)> {
+    Vec::new()
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use corelocal::clock::Backend;
+use corelocal_support::clock::labels;
+use corelocal_support::console;
+use corelocal_support::figures::wrap;
+use corelocal_support::units::signed_time;
 use serde::Serialize;
 
-use super::labels;
 use super::observer::Agreement;
 use super::watch::{Observed, Series};
-use crate::report::console;
-use crate::report::figures::wrap;
-use crate::units::signed_time;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -249,7 +249,7 @@ pub fn title(backend: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::clock::observer::{Sample, Sight};
-    use crate::clock::offset::Offset;
+    use corelocal_support::clock::offset::Offset;
 
     fn sight(backend: &str, doubts: &str) -> Sight {
         Sight {

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use corelocal_support::clock::offset::{Offset, kernel};
+use corelocal_support::process::signals;
 
 use super::observer::{Agreement, Line, SUBCOMMAND, Sample, Sight};
-use super::offset::{Offset, kernel};
-use crate::process::signals;
 
 /// The back-ends, as `CORELOCAL_CLOCK` names them, best first.
 pub const BACKENDS: [&str; 4] = ["kernel-page", "paravirtual", "anchor", "vdso"];

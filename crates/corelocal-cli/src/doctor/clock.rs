@@ -4,11 +4,11 @@
 
 use corelocal::clock::{Backend, Cause, Fence, Source};
 use corelocal::sys::Caps;
+use corelocal_support::clock::labels;
 
 use super::clock_state::Clock;
 use super::finding::{Finding, State};
 use super::surroundings::Surroundings;
-use crate::clock::labels;
 
 const NAME: &str = "clock";
 

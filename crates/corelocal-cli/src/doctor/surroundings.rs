@@ -2,10 +2,10 @@
 
 use std::{env, fs};
 
+use corelocal_support::machine;
 use serde::Serialize;
 
 use super::clock_state::Clock;
-use crate::machine;
 
 /// See the module's text. What cannot be told is empty or false.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -44,10 +44,10 @@ pub struct HeapOptions {
     pub peak: bool,
     /// Sample one object for each SIZE bytes allocated, on average
     #[arg(long, value_name = "SIZE", default_value = "512K")]
-    #[arg(value_parser = crate::parse::size)]
+    #[arg(value_parser = corelocal_support::parse::size)]
     pub rate: u64,
     /// Profile the program for this time (5s, 10m), and ask it to end (SIGTERM); it is killed 10s later
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::parse::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = corelocal_support::parse::time)]
     pub time: Option<Duration>,
     /// Show the difference from this older profile of the same program; for files
     #[arg(long, value_name = "BEFORE")]

@@ -10,8 +10,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::output::{one_line, path_line};
-use crate::process::proc_files;
+use corelocal_support::output::{one_line, path_line};
+use corelocal_support::process::proc_files;
+
 use crate::run::program::Program;
 
 /// The kernel keeps so many bytes of a program's name.

@@ -12,13 +12,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::bail;
+use corelocal_support::output::path_line;
 use serde::Serialize;
 
 use super::file::{Heap, Sample};
 use super::flame;
 use super::sites::{Call, Told};
 use super::summary::hundredths;
-use crate::output::path_line;
 
 /// Two profiles.
 #[derive(Clone, Debug, Serialize)]

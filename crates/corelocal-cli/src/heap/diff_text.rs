@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment};
+use corelocal_support::console;
+use corelocal_support::figures::wrap;
+use corelocal_support::units::{estimate, size};
 
 use super::diff::{Difference, Growth, Side};
 use super::text::unloaded;
-use crate::report::console;
-use crate::report::figures::wrap;
-use crate::units::{estimate, size};
 
 const BOLD: Style = Style::new().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();

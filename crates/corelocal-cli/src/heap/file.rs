@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use corelocal_symbols::input;
 
-use crate::output::{one_line, path_line};
+use corelocal_support::output::{one_line, path_line};
 
 const MAGIC: &[u8] = b"CLHEAP1\n";
 const INFO: u32 = 1;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use corelocal_support::units::size;
 use inferno::flamegraph::{self, Options};
 
 use super::sites::Told;
-use crate::units::size;
 
 /// More than a machine has. What inferno reckons with, up to 150 times the difference of two sums, is in 63 bits then.
 const MOST: u64 = 1 << 54;

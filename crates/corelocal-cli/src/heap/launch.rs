@@ -19,16 +19,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use corelocal_support::mallocs::library;
+use corelocal_support::output::path_line;
+use corelocal_support::process::ending::{PATIENCE, code, signal, signal_with};
+use corelocal_support::process::folder::Folder;
+use corelocal_support::process::launch::{self, Look};
+use corelocal_support::process::{ignored_signals, proc_files};
 
 use super::args::HeapArgs;
 use super::cause::Seen;
 use super::file::{self, Heap};
-use crate::mallocs::library;
-use crate::output::path_line;
-use crate::process::ending::{PATIENCE, code, signal, signal_with};
-use crate::process::folder::Folder;
-use crate::process::launch::{self, Look};
-use crate::process::{ignored_signals, proc_files};
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use corelocal_support::output::{complain, one_line, shared_line};
 use corelocal_symbols::callers::{Files, Frame, Function, Map, Program, Registers};
 
 use super::file::{Heap, Sample};
-use crate::output::{complain, one_line, shared_line};
 
 /// What is said of callers that the copy of the stack has no room for.
 const BEYOND: &str = "[callers beyond the copied part of the stack]";

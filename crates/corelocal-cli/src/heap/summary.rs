@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
+use corelocal_support::output::path_line;
 use serde::Serialize;
 
 use super::file::Heap;
 use super::sites::{self, Call, Stack, Told};
-use crate::output::path_line;
 
 /// A process.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
+use corelocal_support::console;
+use corelocal_support::figures::wrap;
+use corelocal_support::output::NO_LINES;
+use corelocal_support::units::{estimate, size, time};
 
 use super::fold::Folded;
 use super::summary::{Process, Site};
-use crate::output::NO_LINES;
-use crate::report::console;
-use crate::report::figures::wrap;
-use crate::units::{estimate, size, time};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -266,7 +266,7 @@ mod tests {
         for (rate, finer) in [(512 << 10, "16K"), (4096, "128"), (100_000, "3125")] {
             let text = with(0, rate);
             assert!(text.contains(&format!("--rate {finer} samples more")), "{text}");
-            assert!(crate::parse::size(finer).is_ok());
+            assert!(corelocal_support::parse::size(finer).is_ok());
         }
         // Each object is sampled: there is nothing more to be had.
         assert!(!with(2, 1).contains("--rate"));

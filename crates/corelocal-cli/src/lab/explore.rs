@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use corelocal_lab::sim::case::{Entry, Found, Options};
 use corelocal_lab::sim::diagram;
 use corelocal_lab::sim::explore::{Limits, Progress, Scope};
+use corelocal_support::output::{self, complain};
+use corelocal_support::process::signals;
+use corelocal_support::{console, user_file};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{ExploreArgs, ScenarioArgs, SearchArgs};
 use super::finding::Finding;
 use super::{chosen, html, scenario};
-use crate::output::{self, complain};
-use crate::process::signals;
-use crate::report::{self, console};
 
 pub(super) const INCOMPLETE: u8 = 3;
 
@@ -73,7 +73,7 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(2));
     }
     for path in args.html.iter().chain(&args.svg) {
-        report::may_write(path).map_err(anyhow::Error::msg)?;
+        user_file::may_write(path).map_err(anyhow::Error::msg)?;
     }
     signals::note();
     let limits = Limits { states: args.states, symmetry: !args.no_symmetry };
@@ -87,13 +87,13 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.html {
         let page = html::page(&findings);
-        report::write_file(path, page).map_err(anyhow::Error::msg)?;
+        user_file::write(path, page).map_err(anyhow::Error::msg)?;
     }
     if let Some(path) = &args.svg {
         let schedule = findings.first().and_then(|finding| finding.schedule.as_ref());
         match schedule {
             Some(schedule) => {
-                report::write_file(path, diagram::svg(schedule)).map_err(anyhow::Error::msg)?
+                user_file::write(path, diagram::svg(schedule)).map_err(anyhow::Error::msg)?
             }
             None => complain(format_args!(
                 "no failure was found, so {} is not written",

@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use corelocal::sys::Caps;
 use corelocal_lab::sim::plan::{Ids, Policy, Process, ids, simulated};
+use corelocal_support::measure::affinity;
+use corelocal_support::output::{self, complain};
+use corelocal_support::{console, user_file};
 use corelocal_symbols::input;
 use maud::html;
 use serde::{Deserialize, Serialize};
 
 use super::args::PlanArgs;
-use crate::bench::affinity;
-use crate::output::{self, complain};
-use crate::report::{self, console};
 
 /// A page of each core for containers of up to 4 KiB (docs/containers.md), and the caches of the malloc (docs/malloc.md).
 const CONTAINERS_KIB: u64 = 4;
@@ -72,7 +72,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let Some(path) = &args.html {
-        report::write_file(path, page(&answers)).map_err(anyhow::Error::msg)?;
+        user_file::write(path, page(&answers)).map_err(anyhow::Error::msg)?;
     }
     if args.json {
         return output::finish(serde_json::to_string_pretty(&answers)? + "\n", ExitCode::SUCCESS);

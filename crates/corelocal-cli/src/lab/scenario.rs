@@ -17,7 +17,7 @@ use corelocal_symbols::input;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::output;
+use corelocal_support::output;
 
 /// The shipped scenarios, by name.
 pub const SHIPPED: [(&str, &str); 10] = [

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use corelocal_lab::sim::case::Simulated;
 use corelocal_lab::sim::diagram;
+use corelocal_support::console;
+use corelocal_support::output::{self, complain};
+use corelocal_support::process::signals;
 use serde::Serialize;
 
 use super::args::SimulateArgs;
 use super::chosen;
 use super::explore::{INCOMPLETE, grouped};
-use crate::output::{self, complain};
-use crate::process::signals;
-use crate::report::console;
 
 #[derive(Serialize)]
 struct Answer {

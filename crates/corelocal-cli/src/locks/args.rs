@@ -20,7 +20,7 @@ pub struct LocksArgs {
     pub target: Vec<OsString>,
     /// How long to record (5s, 10m). Default for a process whose profile is off: 5s. If its profile is on, all since
     /// it began is shown at once. A program is asked to end after this time (SIGTERM), and killed 10s later
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::parse::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = corelocal_support::parse::time)]
     pub time: Option<Duration>,
     /// The number of locks or potential deadlocks to show; --json has all
     #[arg(long, value_name = "N", default_value_t = 10)]

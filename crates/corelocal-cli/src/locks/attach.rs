@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use corelocal::sync::profile::{LockProfile, Profile};
+use corelocal_support::process::{proc_files, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::summary::Process;
-use crate::process::kept::{Kept, wait_for};
-use crate::process::{proc_files, signals};
+use crate::kept::{Kept, wait_for};
 
 /// How long a look takes that begins with switching on.
 const LOOK: Duration = Duration::from_secs(5);

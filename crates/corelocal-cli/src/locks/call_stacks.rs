@@ -10,8 +10,8 @@ use corelocal::sync::profile::Stack;
 use corelocal_symbols::callers::{Function, Program, Registers};
 use serde::Serialize;
 
-use crate::output::{one_line, shared_line};
-use crate::units::nanos;
+use corelocal_support::output::{one_line, shared_line};
+use corelocal_support::units::nanos;
 
 /// A thread, and where it was.
 #[derive(Clone, Debug, Serialize)]

@@ -15,11 +15,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use corelocal_support::process::ending::code;
+use corelocal_support::process::folder::Folder;
+use corelocal_support::process::launch;
 
 use super::attach;
-use crate::process::ending::code;
-use crate::process::folder::Folder;
-use crate::process::launch;
 
 /// Runs the program, for so long at most, and reads what its processes left. They leave it in the folder that this
 /// variable of their environment names. `read` gets the file of a process, and what /proc said last of the files that
@@ -67,7 +67,7 @@ fn process_of(path: &Path) -> Option<u32> {
 /// program knows itself by another number, and the number of a process that has ended may be another's. So the process of
 /// that number must map the profile, as its writer does until it ends or becomes another program.
 fn maps_of_writer(profile: &Path) -> Option<String> {
-    let maps = crate::process::proc_files::maps(process_of(profile)?).ok().flatten()?;
+    let maps = corelocal_support::process::proc_files::maps(process_of(profile)?).ok().flatten()?;
     let is_profile = |line: &str| {
         line.find('/').is_some_and(|at| line.as_bytes()[at..] == *profile.as_os_str().as_bytes())
     };

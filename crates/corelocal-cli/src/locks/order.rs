@@ -22,17 +22,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use corelocal::sync::profile::order::LockOrder;
+use corelocal_support::console;
+use corelocal_support::output::complain;
+use corelocal_support::place::{self, Place};
+use corelocal_support::process::proc_files;
+use corelocal_support::process::signals;
 use serde::Serialize;
 
 use super::attach;
 use super::{UNABLE, is_moved, launch, process_number};
+use crate::kept::{self, Kept};
 use crate::locks::args::LocksArgs;
-use crate::output::complain;
-use crate::place::{self, Place};
-use crate::process::kept::{self, Kept};
-use crate::process::proc_files;
-use crate::process::signals;
-use crate::report::console;
 use analysis::{Look, Process};
 
 /// How long to wait for a first lock of a process that is to record.

@@ -6,14 +6,14 @@
 use std::time::{Duration, Instant};
 
 use corelocal::sync::profile::{LockProfile, Profile, Stack};
+use corelocal_support::output::{complain, path_line};
+use corelocal_support::process::proc_files;
+use corelocal_support::process::proc_folder;
+use corelocal_support::units::nanos;
 use corelocal_symbols::callers::{Files, Program};
 use serde::Serialize;
 
 use super::call_stacks::{self, Place};
-use crate::output::{complain, path_line};
-use crate::process::proc_files;
-use crate::process::proc_folder;
-use crate::units::nanos;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]

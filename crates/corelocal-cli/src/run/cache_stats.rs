@@ -14,8 +14,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::output::remark;
-use crate::process::folder::Folder;
+use corelocal_support::output::remark;
+use corelocal_support::process::folder::Folder;
 
 /// Whether hits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,17 +3,16 @@
 //! Invariants: those of `report/html.rs` (nothing is loaded, every text is escaped, one plot for light,
 //! dark and paper).
 
+use corelocal_support::figures::{self, NONE, ratio, tick};
+use corelocal_support::page::document;
+use corelocal_support::plot::{Axis, Entry, Tick, drawn, figure, round_up, stand_in};
+use corelocal_support::schema::Stat;
 use maud::{Markup, html};
 use plotters::prelude::*;
 
 use super::cache_stats::{Tally, percent};
 use super::measured::{Answer, Means, Measured};
 use super::text::name;
-use crate::clock::chart::round_up;
-use crate::report::curves::{Axis, Entry, Tick, drawn, figure, stand_in};
-use crate::report::figures::{self, NONE, ratio, tick};
-use crate::report::html::document;
-use crate::report::schema::Stat;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -28,7 +27,7 @@ const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
 pub fn page(answers: &[Answer]) -> anyhow::Result<String> {
     let names = answers.iter().map(name).collect::<Vec<_>>().join(", ");
     let sections = answers.iter().map(section).collect::<anyhow::Result<Vec<Markup>>>()?;
-    let machine = crate::machine::collect(Default::default(), Default::default());
+    let machine = corelocal_support::machine::collect(Default::default(), Default::default());
     let created = format!("{:.0}", jiff::Timestamp::now());
     let title = html! { "corelocal run, " (names) ", " (created) };
     let body = html! {

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use std::{io, iter};
 
 use anyhow::anyhow;
+use corelocal_support::mallocs::Malloc;
+use corelocal_support::mallocs::resident::{Process, of_tree};
+use corelocal_support::process::ignored_signals;
 
 use super::cache_stats::{Place, Tally, Wanted};
 use super::program::{Program, Refusal};
 use super::relay;
-use crate::mallocs::Malloc;
-use crate::mallocs::resident::{Process, of_tree};
-use crate::process::ignored_signals;
 
 /// What our malloc is asked for by.
 const MODES: &str = "CORELOCAL_MALLOC";

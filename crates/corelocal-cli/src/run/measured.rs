@@ -9,14 +9,14 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
+use corelocal_support::figures::{figure, mean};
+use corelocal_support::mallocs::Malloc;
+use corelocal_support::schema::{Better, Stat};
+use corelocal_support::verdict::{Verdict, verdict};
 use serde::Serialize;
 
 use super::cache_stats::Tally;
 use super::launch::Run;
-use crate::mallocs::Malloc;
-use crate::report::compare::{self, Verdict};
-use crate::report::figures::{figure, mean};
-use crate::report::schema::{Better, Stat};
 
 /// The fewest rounds of which a difference is told.
 pub const FEWEST: usize = 5;
@@ -217,7 +217,7 @@ fn verdict_of(runs: &[Run], base: &[Run]) -> Option<String> {
     for (name, of, unit) in KINDS {
         let (Some(is), Some(was)) = (stat(runs, of), stat(base, of)) else { continue };
         let change = 100.0 * (shown(is.median / unit)? / shown(was.median / unit)? - 1.0);
-        match compare::verdict(Better::Lower, &was, &is) {
+        match verdict(Better::Lower, &was, &is) {
             Verdict::Faster => words.push(format!("{:.0} % less {name}", -change)),
             Verdict::Slower => words.push(format!("{change:.0} % more {name}")),
             Verdict::Changed | Verdict::Noise => {}

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use crate::mallocs::{Malloc, elf, symbols};
-use crate::output::path_line;
+use corelocal_support::mallocs::{Malloc, elf, symbols};
+use corelocal_support::output::path_line;
 
 /// The exit code of what cannot be done.
 pub const UNABLE: u8 = 125;

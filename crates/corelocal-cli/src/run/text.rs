@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use anstream::adapter::strip_str;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
+use corelocal_support::console;
+use corelocal_support::figures::{NONE, align, figure, ratio, wrap};
+use corelocal_support::schema::Stat;
+use corelocal_support::units::{count, seconds, size};
 
 use super::cache_stats::percent;
 use super::measured::{Answer, Means, Measured};
-use crate::report::console;
-use crate::report::figures::{NONE, align, figure, ratio, wrap};
-use crate::report::schema::Stat;
-use crate::units::{count, seconds, size};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

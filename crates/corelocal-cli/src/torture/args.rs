@@ -16,7 +16,7 @@ pub struct TortureArgs {
     #[arg(conflicts_with = "only")]
     pub share: Share,
     /// Disturb at random and at full speed for this time (60s, 5m), without ptrace
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::parse::time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = corelocal_support::parse::time)]
     #[arg(conflicts_with_all = ["only", "share"])]
     pub time: Option<Duration>,
     /// Print JSON

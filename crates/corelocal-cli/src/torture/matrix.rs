@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 use corelocal_lab::torture::{Disturbance, Report, Row, Section, Verdict};
+use corelocal_support::figures::wrap;
 
 use super::{Answer, BOLD, DIM, FAIL, OK, SKIPPED};
-use crate::report::figures::wrap;
 
 /// The whole text.
 pub fn text(answer: &Answer<'_>, width: usize) -> String {

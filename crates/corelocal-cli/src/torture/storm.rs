@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use corelocal_lab::torture::storm::Totals;
+use corelocal_support::output;
 
 use super::{DIM, FAIL, bar, victim_command};
-use crate::output;
 
 /// One that says nothing for so long hangs. Emulated machines with more cpus than the real one are
 /// silent for the better part of a minute.

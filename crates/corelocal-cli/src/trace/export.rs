@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use corelocal_support::file;
+use corelocal_support::output::{path_line, remark};
+use corelocal_support::process::signals;
 use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
 
 use super::args::{ExportArgs, Format};
 use super::live::is_recording;
 use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
-use crate::output::{path_line, remark};
-use crate::process::signals;
-use crate::report::file;
 
 /// Where a collector of this machine listens.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";

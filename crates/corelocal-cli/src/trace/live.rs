@@ -13,14 +13,14 @@ use std::time::Instant;
 use anyhow::{Context as _, anyhow};
 use corelocal::trace::format::{self, FieldType};
 use corelocal::trace::{self, Level, Remote};
+use corelocal_support::file;
+use corelocal_support::output::{self, one_line, path_line, remark};
 use corelocal_trace::{Kind, Recording, Site};
 use serde::Serialize;
 
 use super::args::{DumpArgs, LiveArgs, SwitchArgs};
 use super::linked;
-use crate::output::{self, one_line, path_line, remark};
-use crate::process::kept::{Kept, wait_for};
-use crate::report::file;
+use crate::kept::{Kept, wait_for};
 
 /// The recording of a process, and where it is.
 struct Live {

@@ -19,13 +19,13 @@ use std::process::{Child, Command, ExitCode};
 use anyhow::Context as _;
 use corelocal::trace::format::{LOST_NAME, OVERWRITTEN_NAME};
 use corelocal::trace::{Drain, replaceable, set_recording_aside};
+use corelocal_support::output::{self, complain, path_line, remark};
+use corelocal_support::process::ending::code;
+use corelocal_support::process::folder::Folder;
+use corelocal_support::process::{launch, signals};
 use corelocal_trace::Recording;
 
 use super::args::RecordArgs;
-use crate::output::{self, complain, path_line, remark};
-use crate::process::ending::code;
-use crate::process::folder::Folder;
-use crate::process::{launch, signals};
 
 /// A process that records.
 struct Process {

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use corelocal_support::file;
+use corelocal_support::output::{path_line, remark};
 
 use super::args::RecoverArgs;
 use super::{UNREADABLE, open, tell_problems};
-use crate::output::{path_line, remark};
-use crate::report::file;
 
 /// The command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {

@@ -6,10 +6,12 @@ mod summary;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use corelocal_support::output::{path_line, remark};
+use corelocal_support::process::signals;
+use corelocal_support::user_file;
+
 use self::summary::Summary;
 use super::{UNREADABLE, open, spinner, tell_problems};
-use crate::output::{path_line, remark};
-use crate::process::signals;
 use crate::trace::args::TraceReportArgs;
 
 /// After so many events the progress is shown.
@@ -36,7 +38,7 @@ pub fn run(args: &TraceReportArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let page = page::page(&recording, &summary, &path_line(&args.file));
     let name = path_line(&to);
-    crate::report::write_file(&to, page).map_err(anyhow::Error::msg)?;
+    user_file::write(&to, page).map_err(anyhow::Error::msg)?;
     remark(format_args!("wrote {name}: open it in a browser\n"));
     Ok(tell_problems(&args.file, &recording, &events))
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use corelocal_support::output::one_line;
 use corelocal_trace::{Event, Kind, What};
 use hdrhistogram::Histogram;
 
 use super::text::duration;
-use crate::output::one_line;
 
 /// The longest duration that is told apart, in nanoseconds: a day.
 const LONGEST: u64 = 86_400_000_000_000;

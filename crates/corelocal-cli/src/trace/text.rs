@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use corelocal_trace::{Event, Value, What, hex};
 
-use crate::output::one_line;
+use corelocal_support::output::one_line;
 
 /// The deepest indentation.
 const DEEPEST: usize = 20;

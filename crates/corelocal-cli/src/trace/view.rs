@@ -13,12 +13,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corelocal_support::output::{self, complain};
+use corelocal_support::process::signals;
 use corelocal_trace::{Event, Progress, json_lines};
 
 use super::args::ViewArgs;
 use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
-use crate::output::{self, complain};
-use crate::process::signals;
 
 /// Lines that are printed at once.
 const LINES: usize = 4096;

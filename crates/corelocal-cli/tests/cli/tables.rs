@@ -53,7 +53,7 @@ fn a_table_its_file_and_a_comparison_with_it() {
 
 #[test]
 fn a_damaged_comparison_costs_only_itself() {
-    let good = include_str!("../fixtures/report-a.json");
+    let good = include_str!("../../../corelocal-bench/tests/fixtures/report-a.json");
     let cut = &good[..good.len() / 2];
     let newer = good.replacen("\"schema\": 1", "\"schema\": 999", 1);
     assert_ne!(newer, good);

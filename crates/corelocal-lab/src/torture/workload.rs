@@ -1,7 +1,7 @@
 //! Operations of the library's containers, each with its sequential model.
 //!
 //! ```text
-//!   mod.rs              the workloads
+//!   workload.rs         the workloads
 //!   content.rs          an object's content, as numbers
 //!   numbers.rs          counters, maxima, histograms: one value, independent of cores
 //!   word_sections.rs    a word for each core, and locks

@@ -66,7 +66,7 @@ fn names_that_a_file_has_chosen_stay_in_their_lines() {
     assert_eq!(variable(Some((forged.clone(), 0)), 16), escaped);
     assert_eq!(variable(Some((forged.clone(), 8)), 16), format!("{escaped}+0x8"));
     assert_eq!(variable(None, 16), "0x10");
-    assert_eq!(crate::output::path_line(Path::new(&forged)), escaped);
+    assert_eq!(corelocal_support::output::path_line(Path::new(&forged)), escaped);
 }
 
 #[test]

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use corelocal::sync::profile::order::{Holding, LockOrder, LockPair, LockThread};
 use corelocal::sync::profile::{Profile, Stack};
+use corelocal_support::output::{one_line, path_line};
+use corelocal_support::process::proc_folder;
+use corelocal_support::process::signals;
+use corelocal_support::units::nanos;
 use corelocal_symbols::callers::{Files, Program};
 use serde::Serialize;
 
 use super::super::call_stacks::{self, Call};
 use super::cycles::{self, Edge, Found};
-use crate::output::{one_line, path_line};
-use crate::process::proc_folder;
-use crate::process::signals;
-use crate::units::nanos;
 
 /// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
 /// deadlocks have no thread in common: only a record that is made up has more.

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Cell, CellAlignment};
+use corelocal_support::console;
+use corelocal_support::figures::{figure, wrap};
+use corelocal_support::units::time;
 
 use super::super::call_stacks::Call;
 use super::super::text::{calls, thread};
 use super::analysis::{Deadlock, Lock, MOST_STEPS, MOST_STUCK, Missed, Potential, Process};
-use crate::report::console;
-use crate::report::figures::{figure, wrap};
-use crate::units::time;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

@@ -3,12 +3,12 @@
 //! Invariants: those of `report/html.rs`. The page has at most some megabytes, for any recording: cells of a row that show
 //! the same are one rectangle.
 
+use corelocal_support::page::document;
 use corelocal_trace::{Kind, Recording};
 use maud::{Markup, PreEscaped, html};
 
 use super::super::text::duration;
 use super::summary::{BARS, COLUMNS, Name, Row, Summary};
-use crate::report::html::document;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Names in a table, and in the legend.

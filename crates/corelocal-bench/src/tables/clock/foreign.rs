@@ -40,10 +40,13 @@ pub fn rival(name: &str) -> anyhow::Result<Rival> {
     }
 }
 
+/// What a clock shows, in nanoseconds.
+pub type Read = Box<dyn FnMut() -> u64>;
+
 /// Returns clocks that do not follow the kernel's, and their names.
-pub fn others() -> Vec<(&'static str, Box<dyn FnMut() -> u64>)> {
+pub fn others() -> Vec<(&'static str, Read)> {
     let first = quanta::Instant::now();
-    let mut clocks: Vec<(&str, Box<dyn FnMut() -> u64>)> =
+    let mut clocks: Vec<(&str, Read)> =
         vec![("quanta", Box::new(move || first.elapsed().as_nanos() as u64))];
     for name in ["minstant", "fastant"] {
         if let Ok(rival) = rival(name) {

@@ -31,7 +31,7 @@ use args::{BenchArgs, ReportArgs};
 /// Returns the fast paths that are used here, by name: a line of the report's stamp each.
 pub type Paths = fn(&Caps) -> BTreeMap<String, String>;
 
-/// `corelocal report`.
+/// Runs `corelocal report`.
 pub fn report(args: &ReportArgs, paths: Paths) -> anyhow::Result<ExitCode> {
     if args.json == args.html {
         complain("--json and --html name the same file; give them different ones");
@@ -59,7 +59,7 @@ pub fn report(args: &ReportArgs, paths: Paths) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// `corelocal bench`.
+/// Runs `corelocal bench`.
 pub fn bench(args: &BenchArgs, paths: Paths) -> anyhow::Result<ExitCode> {
     if args.list {
         return output::finish(list(), ExitCode::SUCCESS);
@@ -73,7 +73,7 @@ pub fn bench(args: &BenchArgs, paths: Paths) -> anyhow::Result<ExitCode> {
     measure(&chosen, Rounds { quick: args.quick, long: args.long, minutes: None }, &outputs, paths)
 }
 
-/// The tables of these names, each once. An unknown name is reported.
+/// Returns the tables of these names, each once. An unknown name is reported.
 fn choose(names: &[String]) -> Result<Vec<&'static dyn Table>, tables::UnknownTable> {
     let mut chosen: Vec<&dyn Table> = Vec::new();
     for name in names {
@@ -98,7 +98,7 @@ struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Tried before minutes are spent on figures. What cannot be written is reported.
+    /// Tries it before minutes are spent on figures. What cannot be written is reported.
     fn may_be_written(&self) -> bool {
         let problems: Vec<String> =
             self.files().filter_map(|path| user_file::may_write(path).err()).collect();
@@ -123,7 +123,7 @@ struct Rounds {
 const RESERVE: Duration = Duration::from_secs(3);
 
 impl Rounds {
-    /// For the next of so many tables.
+    /// Returns that for the next of so many tables.
     fn plan(self, began: Instant, tables: usize) -> Plan {
         match self {
             Rounds { minutes: Some(minutes), .. } => {
@@ -258,13 +258,13 @@ fn stamp(paths: Paths) -> Machine {
     machine::collect(counts, paths(&caps))
 }
 
-/// The command, with the program's own name in place of its path.
+/// Returns the command, with the program's own name in place of its path.
 fn command_line() -> String {
     let args = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
     std::iter::once("corelocal".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// Names and titles of all tables.
+/// Returns names and titles of all tables.
 fn list() -> String {
     let width = tables::all().iter().map(|table| table.id().len()).max().unwrap_or(0);
     let lines =

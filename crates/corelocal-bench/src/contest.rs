@@ -26,10 +26,10 @@ use progress::Progress;
 
 /// One table of the report.
 pub trait Table: Sync {
-    /// Stable short name, as given to `corelocal bench`.
+    /// Returns the stable short name, as given to `corelocal bench`.
     fn id(&self) -> &'static str;
 
-    /// Heading; one line.
+    /// Returns the heading; one line.
     fn title(&self) -> &'static str;
 
     /// Measures everything in the table. A contestant that cannot run here becomes a row that says
@@ -40,13 +40,13 @@ pub trait Table: Sync {
     /// Only when the table as a whole makes no sense on this machine.
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table>;
 
-    /// Whether it is part of `report`, or of one with short rounds; else it is measured by `bench` alone, since it
-    /// takes minutes.
+    /// Returns `true` if it is part of `report`, or of one with short rounds; else it is measured by `bench` alone,
+    /// since it takes minutes.
     fn in_report(&self, _quick: bool) -> bool {
         true
     }
 
-    /// What this table runs in processes of its own, by name; names are unique among all tables.
+    /// Returns what this table runs in processes of its own, by name; names are unique among all tables.
     fn children(&self) -> &'static [(&'static str, child::Body)] {
         &[]
     }
@@ -64,18 +64,18 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// For one table, without lines of progress.
+    /// Creates one for one table, without lines of progress.
     pub fn new(plan: Plan, machine: &'a Machine) -> Self {
         Self { plan, machine, in_report: false, progress: Progress::new(String::new()) }
     }
 
-    /// For this table of so many.
+    /// Makes it that of this table of so many.
     pub fn nth(mut self, nth: usize, of: usize) -> Self {
         self.progress = Progress::new(format!("table {} of {of}", nth + 1));
         self
     }
 
-    /// A table that measures by its own means advances it itself.
+    /// Returns the progress, which a table that measures by its own means advances itself.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -99,7 +99,7 @@ pub struct Contest<B> {
 }
 
 impl<B> Contest<B> {
-    /// An empty table in nanoseconds, where less is better.
+    /// Creates an empty table in nanoseconds, where less is better.
     pub fn new(table: &dyn Table, about: impl Into<String>) -> Self {
         Self {
             table: schema::Table {
@@ -124,27 +124,27 @@ impl<B> Contest<B> {
         }
     }
 
-    /// The document whose figures stand beside ours.
+    /// Returns the document whose figures stand beside ours.
     pub fn source(mut self, name: &str, url: &str, hardware: &str) -> Self {
         self.table.source =
             Some(Source { name: name.into(), url: url.into(), hardware: hardware.into() });
         self
     }
 
-    /// Another unit and direction than nanoseconds.
+    /// Returns another unit and direction than nanoseconds.
     pub fn unit(mut self, unit: &str, better: Better) -> Self {
         self.table.unit = unit.to_owned();
         self.table.better = better;
         self
     }
 
-    /// Id of the row that ratios refer to.
+    /// Sets the id of the row that ratios refer to.
     pub fn baseline(mut self, row: &str) -> Self {
         self.table.baseline = Some(row.to_owned());
         self
     }
 
-    /// What a report shows first of this table: our row beside the first of these others that was measured.
+    /// Returns what a report shows first of this table: our row beside the first of these others that was measured.
     pub fn tile(mut self, title: &str, ours: &str, versus: &[&str]) -> Self {
         let versus = versus.iter().map(|&row| row.to_owned()).collect();
         self.table.tile =
@@ -167,38 +167,38 @@ impl<B> Contest<B> {
         self.over(x_label, &numbers)
     }
 
-    /// Of all things that have names, these numbers alone.
+    /// Keeps, of all things that have names, these numbers alone.
     pub fn only(mut self, numbers: &[usize]) -> Self {
         self.xs.retain(|x| numbers.contains(&(*x as usize)));
         self
     }
 
-    /// The load is sized for the machine: its figures are compared by their ratios only.
+    /// Says that the load is sized for the machine: its figures are compared by their ratios only.
     pub fn sized(mut self) -> Self {
         self.table.is_sized = true;
         self
     }
 
-    /// Also gives time-stamp counter cycles, where the counter's rate is known.
+    /// Adds time-stamp counter cycles, where the counter's rate is known.
     pub fn cycles(mut self) -> Self {
         self.cycles = true;
         self
     }
 
-    /// A remark under the table.
+    /// Returns a remark under the table.
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.table.notes.push(text.into());
         self
     }
 
-    /// A contestant.
+    /// Returns a contestant.
     pub fn row(mut self, row: Row, body: B) -> Self {
         self.table.rows.push(row);
         self.bodies.push(Some(body));
         self
     }
 
-    /// A contestant that cannot run here, and why.
+    /// Returns a contestant that cannot run here, and why.
     pub fn unavailable(mut self, mut row: Row, why: impl Into<String>) -> Self {
         row.unavailable = Some(why.into());
         self.table.rows.push(row);

@@ -31,7 +31,7 @@ use std::fmt;
 
 use crate::contest::Table;
 
-/// Every table.
+/// Returns every table.
 pub fn all() -> &'static [&'static dyn Table] {
     &[
         &counter::Counter,
@@ -73,7 +73,7 @@ pub fn all() -> &'static [&'static dyn Table] {
     ]
 }
 
-/// The table called `name`.
+/// Returns the table called `name`.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ impl fmt::Display for UnknownTable {
 
 impl std::error::Error for UnknownTable {}
 
-/// Those of `known` that a reader may have meant by `name`, the most similar first, three at most.
+/// Returns those of `known` that a reader may have meant by `name`, the most similar first, three at most.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let name = name.to_lowercase();
     let similarity = |known: &str| {

@@ -40,7 +40,7 @@ struct Answer {
     unreadable: Vec<String>,
 }
 
-/// Names of the rules, for `--allow`.
+/// Returns the names of the rules, for `--allow`.
 pub fn rule_names() -> impl Iterator<Item = &'static str> {
     Rule::ALL.iter().map(|rule| rule.id())
 }
@@ -67,7 +67,7 @@ pub struct CheckArgs {
     pub allow: Vec<String>,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut answer = Answer {
         version: env!("CARGO_PKG_VERSION"),
@@ -190,7 +190,7 @@ fn object(out: &mut String, report: &Report, width: usize) {
     }
 }
 
-/// C++ has function names of a thousand letters; the ends tell most.
+/// Shortens a name: C++ has some of a thousand letters, whose ends tell most.
 fn brief(place: &Place) -> String {
     const HEAD: usize = 60;
     const TAIL: usize = 30;
@@ -205,7 +205,7 @@ fn brief(place: &Place) -> String {
     place.to_string()
 }
 
-/// Where the finding is; when that is a descriptor, also the section it describes, which a reader
+/// Returns where the finding is; when that is a descriptor, also the section it describes, which a reader
 /// knows by the name of a function.
 fn whereabouts(report: &Report, finding: &Finding) -> (String, Vec<String>) {
     let place = &finding.place;

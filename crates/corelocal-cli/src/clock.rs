@@ -35,7 +35,7 @@ use args::ClockArgs;
 /// About so many samples of each clock, whatever the time.
 const SAMPLES: u32 = 2000;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &ClockArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.file {
         return file::show(path, args.json);

@@ -46,7 +46,7 @@ pub fn paths(caps: &Caps) -> std::collections::BTreeMap<String, String> {
     findings.into_iter().map(|finding| (finding.path.to_owned(), finding.used)).collect()
 }
 
-/// The command. Exit code 1 under `--strict` when a path is degraded.
+/// Runs the command. Exit code 1 under `--strict` when a path is degraded.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let caps = Caps::get();
     let surroundings = Surroundings::read();
@@ -81,7 +81,7 @@ fn title(caps: &Caps, surroundings: &Surroundings) -> String {
     )
 }
 
-/// The findings in columns: name, state, what is used; beneath, why and what to do.
+/// Returns the findings in columns: name, state, what is used; beneath, why and what to do.
 fn text(findings: &[Finding], title: &str, width: usize) -> String {
     let name = findings.iter().map(|finding| finding.path.len()).max().unwrap_or(0) + 2;
     let state = State::LONGEST + 2;

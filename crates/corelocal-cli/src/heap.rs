@@ -64,7 +64,7 @@ struct Compared {
     difference: Difference,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
     let is_file = args.target.first().is_some_and(|target| file::is_meant(Path::new(target)));
     let files = is_file.then(|| {
@@ -142,7 +142,7 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
     place::report(place, text::all(shown, &folded, console::width()), code)
 }
 
-/// What came and went between two files.
+/// Returns what came and went between two files.
 fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let [after] = after else {
         bail!(
@@ -170,7 +170,7 @@ fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::
     place::report(place, diff_text::all(&difference, console::width()), code)
 }
 
-/// The files that were asked for; what went wrong.
+/// Returns the files that were asked for; what went wrong.
 fn write(options: &HeapOptions, told: &[(Heap, Told)]) -> Vec<String> {
     let lines = flame::collapsed(told.iter().map(|(_, told)| told));
     let what = if options.peak { "Heap at its peak" } else { "Heap in use" };

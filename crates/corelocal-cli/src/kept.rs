@@ -24,20 +24,20 @@ const TURN: Duration = Duration::from_millis(50);
 pub trait Kept: Sized {
     /// What the environment of the process has if there is to be one.
     const VARIABLE: &str;
-    /// What is in its value then.
+    /// Returns what is in its value then.
     fn is_wish(value: &[u8]) -> bool;
-    /// Whether a descriptor of the process, or a file in its memory, that leads to this target may be it. It is opened by
-    /// `at`.
+    /// Returns `true` if a descriptor of the process, or a file in its memory, that leads to this target may be it. It
+    /// is opened by `at`.
     fn may_be(target: &Path, at: &Path) -> bool;
-    /// The one in a file; else what is wrong with the file.
+    /// Returns the one in a file; else what is wrong with the file.
     fn open(path: &Path) -> anyhow::Result<Self>;
-    /// The number of its process, as that knows itself.
+    /// Returns the number of its process, as that knows itself.
     fn process(&self) -> u32;
-    /// Why a process of this number and name has none, and what to do.
+    /// Returns why a process of this number and name has none, and what to do.
     fn none(process: u32, name: &str) -> anyhow::Error;
 }
 
-/// What a process keeps. Nothing if the process is to have it, but had no reason to make it until then.
+/// Returns what a process keeps. Nothing if the process is to have it, but had no reason to make it until then.
 pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>> {
     if !Path::new(&format!("/proc/{process}")).exists() {
         bail!("there is no process {process}; `ps` lists the running ones");
@@ -58,7 +58,7 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
     }
 }
 
-/// What a process keeps, if it is there; else why a file that may be it cannot be read.
+/// Returns what a process keeps, if it is there; else why a file that may be it cannot be read.
 fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
     let folder = proc_folder::of(process).join("fd");
     let descriptors = match fs::read_dir(&folder) {
@@ -83,7 +83,7 @@ fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::R
     Ok(mapped.find(|kept| is_of(kept, process)))
 }
 
-/// The same by way of the process's memory, which root may open: a program may have closed all descriptors.
+/// Returns the same by way of the process's memory, which root may open: a program may have closed all descriptors.
 fn mapped_files<K: Kept>(process: u32) -> Vec<PathBuf> {
     let maps = proc_files::maps(process).ok().flatten().unwrap_or_default();
     let paths = maps.lines().filter_map(|line| {
@@ -95,26 +95,26 @@ fn mapped_files<K: Kept>(process: u32) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// As the names of `map_files` have it.
+/// Returns it as the names of `map_files` have it.
 fn without_leading_zeros(range: &str) -> Option<String> {
     let (start, end) = range.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
     Some(format!("{:x}-{:x}", number(start)?, number(end)?))
 }
 
-/// Whether it is of this process.
+/// Returns `true` if it is of this process.
 fn is_of(kept: &impl Kept, process: u32) -> bool {
     kept.process() == own_number(process).unwrap_or(process)
 }
 
-/// By what number the process knows itself: another one, if it is in a container.
+/// Returns by what number the process knows itself: another one, if it is in a container.
 fn own_number(process: u32) -> Option<u32> {
     let status = proc_files::text(process, "status");
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().last()?.parse().ok()
 }
 
-/// Whether the environment of the process says that it is to have one.
+/// Returns `true` if the environment of the process says that it is to have one.
 fn is_to_have_one<K: Kept>(process: u32) -> bool {
     let environment = proc_files::environment(process);
     let named = |variable: &[u8]| {

@@ -28,7 +28,7 @@ use args::{LabArgs, LabCommand};
 use corelocal_support::console;
 use corelocal_support::output;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         LabCommand::List => list(),
@@ -49,7 +49,7 @@ fn list() -> anyhow::Result<ExitCode> {
     output::finish(console::lines(&grid), ExitCode::SUCCESS)
 }
 
-/// All models. Those of critical sections are made from this program's own file.
+/// Returns all models. Those of critical sections are made from this program's own file.
 fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
     let mut entries = catalogue();
     if with_sections {
@@ -68,7 +68,7 @@ fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// The models that the names mean: a model, or all whose names begin so, up to a slash.
+/// Returns the models that the names mean: a model, or all whose names begin so, up to a slash.
 fn chosen(names: &[String]) -> anyhow::Result<Vec<Entry>> {
     let with_sections =
         names.iter().any(|name| !["cid", "futex", "pvclock"].iter().any(|of| name.starts_with(of)));

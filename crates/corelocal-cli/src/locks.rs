@@ -49,7 +49,7 @@ struct Answer {
     processes: Vec<Process>,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     if args.order {
         return order::run(args);
@@ -84,7 +84,7 @@ fn is_moved(args: &LocksArgs) -> bool {
     args.json && args.output.is_none()
 }
 
-/// A program that is run for it.
+/// Returns a program that is run for it.
 fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)> {
     let read = |path: &Path, maps| {
         let profile = <Profile as crate::kept::Kept>::open(path).ok()?;
@@ -96,7 +96,7 @@ fn launched(args: &LocksArgs) -> anyhow::Result<((Vec<Process>, f64), ExitCode)>
     Ok(((processes, seconds), code))
 }
 
-/// The process that is meant, if no program is: a number, and nothing else.
+/// Returns the process that is meant, if no program is: a number, and nothing else.
 fn process_number(target: &[impl AsRef<OsStr>]) -> Option<u32> {
     match target {
         [one] => one.as_ref().to_str()?.parse().ok(),

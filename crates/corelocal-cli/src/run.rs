@@ -54,7 +54,7 @@ use program::{Program, Refusal};
 /// What stands between two commands.
 const NEXT: &str = ":::";
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match all_runs(args) {
         Ok((answers, status)) => Ok(tell(args, &answers, status)),
@@ -65,7 +65,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The runs of all commands, and how the first command ended that did not end well, or the first one.
+/// Returns the runs of all commands, and how the first command ended that did not end well, or the first one.
 fn all_runs(args: &RunArgs) -> Result<(Vec<Answer>, ExitStatus), Refusal> {
     if let Some(path) = &args.html {
         // A program may run for hours, so this is asked before.
@@ -99,7 +99,7 @@ fn all_runs(args: &RunArgs) -> Result<(Vec<Answer>, ExitStatus), Refusal> {
     Ok((answers, status.context("nothing was run").map_err(Refusal::unable)?))
 }
 
-/// All runs of one command, and how the first one with the malloc that was asked for ended.
+/// Returns all runs of one command, and how the first one with the malloc that was asked for ended.
 fn runs(
     args: &RunArgs,
     (program, command): (&Program, &[OsString]),
@@ -218,7 +218,7 @@ impl Progress {
         }
     }
 
-    /// A run is done.
+    /// Counts a run that is done.
     fn inc(&self) {
         if let Some(bar) = &self.0 {
             bar.inc(1);
@@ -232,7 +232,7 @@ impl Progress {
     }
 }
 
-/// What a reader would not expect of these runs.
+/// Tells what a reader would not expect of these runs.
 fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
     let note = |text: String| remark(format_args!("note: {text}\n"));
     for taken in &preloaded.taken {
@@ -248,7 +248,7 @@ fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
     }
 }
 
-/// Libc's first, then those of others that are installed or built, then ours, then the one that was asked for.
+/// Returns libc's first, then those of others that are installed or built, then ours, then the one that was asked for.
 fn all(chosen: &Malloc) -> Vec<Malloc> {
     // What is not here is left out.
     let others = library::KNOWN.iter().filter_map(|known| known.find().ok());

@@ -40,7 +40,7 @@ const OK: Style = AnsiColor::Green.on_default();
 const FAIL: Style = AnsiColor::Red.on_default().bold();
 const SKIPPED: Style = AnsiColor::Yellow.on_default();
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     match args.time {
         Some(time) => storm::rage(time, args.json),
@@ -48,7 +48,7 @@ pub fn run(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The process that is disturbed.
+/// Runs the process that is disturbed.
 pub fn victim(args: &VictimArgs) -> anyhow::Result<ExitCode> {
     // SAFETY: this option takes a signal number and touches no memory of ours. It is best effort:
     // without it the process ends when its input or its time does.
@@ -104,7 +104,7 @@ impl Answer<'_> {
     }
 }
 
-/// Every instruction, every disturbance.
+/// Tries every instruction and every disturbance.
 fn enumerate(args: &TortureArgs) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     let (workloads, command) = (torture::library(), victim_command()?);

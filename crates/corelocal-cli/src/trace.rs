@@ -43,7 +43,7 @@ const UNREADABLE: u8 = 3;
 /// Problems that are told one by one.
 const TOLD: usize = 10;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         TraceCommand::Record(args) => record::run(args),
@@ -121,7 +121,7 @@ impl Filter<'_> {
         is_named && is_by && is_in_time && is_in_span && is_severe && field.iter().all(has)
     }
 
-    /// Whether the span that is wanted begins or ends, or the event is in it.
+    /// Returns `true` if the span that is wanted begins or ends, or the event is in it.
     fn is_in_span(&mut self, event: &Event<'_>) -> bool {
         let Some(wanted) = &self.span else { return true };
         if event.what == What::Begin {
@@ -138,7 +138,7 @@ impl Filter<'_> {
     }
 }
 
-/// The level of an event, or a field of that name.
+/// Returns the level of an event, or a field of that name.
 fn level_of(event: &Event<'_>) -> Option<Level> {
     let (_, level) = event.present_fields().find(|(name, _)| *name == "level")?;
     Level::from_str(&level.text(), true).ok()

@@ -50,7 +50,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Encoding::Vmclock => "vmclock",

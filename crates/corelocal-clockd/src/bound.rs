@@ -56,7 +56,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// How far the clock has moved since the report, and the time since then: nanoseconds, rounded up.
+    /// Returns how far the clock has moved since the report, and the time since then: nanoseconds, rounded up.
     ///
     /// The report was made between its two points.
     pub fn moved(&self, now: &Point) -> (u64, u64) {
@@ -81,7 +81,7 @@ pub struct Rate {
     pub error_ppb: u32,
 }
 
-/// The rate at which truth passes from one point to another.
+/// Returns the rate at which truth passes from one point to another.
 ///
 /// With a report it is that of `CLOCK_MONOTONIC_RAW`, corrected; without one it is the clock's own, and the error
 /// contains what that differs from the nominal rate by.
@@ -99,32 +99,32 @@ pub fn rate(first: &Point, last: &Point, report: Option<&Report>) -> Option<Rate
     Some(Rate { period, error_ppb: ppb(error) })
 }
 
-/// What a clock gained or lost from one point to another beyond so many parts per billion: nanoseconds.
+/// Returns what a clock gained or lost from one point to another beyond so many parts per billion: nanoseconds.
 pub fn excess(first: &Point, last: &Point, tolerance_ppb: u32) -> u64 {
     let raw = last.raw.saturating_sub(first.raw);
     let gained = last.nanos.wrapping_sub(first.nanos).wrapping_sub(raw) as i64;
     gained.unsigned_abs().saturating_sub(growth(raw, tolerance_ppb))
 }
 
-/// What an error grows by in so much time, rounded up.
+/// Returns what an error grows by in so much time, rounded up.
 pub fn growth(nanos: u64, drift_ppb: u32) -> u64 {
     let grown = (u128::from(nanos) * u128::from(drift_ppb)).div_ceil(1_000_000_000);
     u64::try_from(grown).unwrap_or(u64::MAX)
 }
 
-/// A part of one in parts per billion, below a billion, which would mean nothing.
+/// Returns a part of one in parts per billion, below a billion, which would mean nothing.
 pub fn ppb(part: f64) -> u32 {
     (part * 1e9).ceil().min(999_999_999.0) as u32
 }
 
-/// How fast the error grows for a reader of the counter: in parts of truth, which RAW may gain on by 500 ppm.
+/// Returns how fast the error grows for a reader of the counter: in parts of truth, which RAW may gain on by 500 ppm.
 pub fn growth_by_counter(drift_ppb: u32, rate: &Rate) -> u32 {
     let drift = f64::from(drift_ppb) * RAW_GAINS;
     ppb((drift + f64::from(rate.error_ppb)) * 1e-9)
 }
 
-/// How fast the error grows for a reader of the kernel's clocks: by a monotonic clock that is slewed as well, so the
-/// reader counts fewer seconds than pass.
+/// Returns how fast the error grows for a reader of the kernel's clocks: by a monotonic clock that is slewed as well,
+/// so the reader counts fewer seconds than pass.
 pub fn growth_by_clock(drift_ppb: u32, slew_ppb: u32) -> u32 {
     let slew = f64::from(slew_ppb) * RAW_GAINS;
     let left = (1.0 - slew * 1e-9).max(0.1);

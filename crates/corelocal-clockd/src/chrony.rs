@@ -65,14 +65,14 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where it answers unless it is told otherwise, and why its port is not among these places if it is not. The
-    /// socket is for its own user and root.
+    /// Returns where it answers unless it is told otherwise, and why its port is not among these places if it is not.
+    /// The socket is for its own user and root.
     pub fn usual() -> (Vec<Place>, Option<String>) {
         let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
         Place::usual_with(first.ok().as_deref())
     }
 
-    /// The same, where this is the first port that any user may have, as the kernel writes it. (4)
+    /// Returns the same, where this is the first port that any user may have, as the kernel writes it. (4)
     fn usual_with(first_of_all: Option<&str>) -> (Vec<Place>, Option<String>) {
         let address = |ip| Place::Address(SocketAddr::new(ip, PORT));
         let mut places = vec![Place::Socket(PathBuf::from("/run/chrony/chronyd.sock"))];
@@ -96,7 +96,7 @@ impl Place {
         (places, Some(format!("UDP port {PORT} was not asked: {why}, {hint}")))
     }
 
-    /// On the command line: `/run/chrony/chronyd.sock`, `127.0.0.1:323`.
+    /// Reads it as on the command line: `/run/chrony/chronyd.sock`, `127.0.0.1:323`.
     ///
     /// # Errors
     /// A sentence.
@@ -168,7 +168,7 @@ fn ask_over(
     receive(until, receive_from_it, |reply| Tracking::of(reply, request))
 }
 
-/// A number that other users cannot guess.
+/// Returns a number that other users cannot guess.
 fn random() -> io::Result<u32> {
     let mut bytes = [0; 4];
     // SAFETY: the kernel writes at most `len` bytes to `bytes`.
@@ -182,7 +182,7 @@ fn random() -> io::Result<u32> {
     }
 }
 
-/// The first reply that is one. (1), (2)
+/// Returns the first reply that is one. (1), (2)
 fn receive(
     until: Instant,
     mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
@@ -259,7 +259,7 @@ impl Tracking {
         request
     }
 
-    /// `None` if it is not for this request.
+    /// Returns `None` if it is not for this request.
     fn of(reply: &[u8], request: &[u8; BYTES]) -> io::Result<Option<Tracking>> {
         let Some(reply) = reply.get(..28).filter(|head| head[..2] == [VERSION, 2]).map(|_| reply)
         else {
@@ -297,7 +297,7 @@ impl Tracking {
         Ok(Some(tracking))
     }
 
-    /// How far the clock may be off, in nanoseconds, rounded up.
+    /// Returns how far the clock may be off, in nanoseconds, rounded up.
     ///
     /// As chrony defines it: what is still to be slewed, half the way to the root, and what the root and all
     /// on the way may be off by; for the first, the last offset where that is more.
@@ -306,25 +306,25 @@ impl Tracking {
         nanoseconds(off + self.root_delay.max(0.0) / 2.0 + self.root_dispersion.max(0.0))
     }
 
-    /// How far the rate of truth may be from the one that follows from the frequency, in parts per billion. Below
-    /// a billion, which means nothing: before it has measured often, chrony says so.
+    /// Returns how far the rate of truth may be from the one that follows from the frequency, in parts per billion.
+    /// Below a billion, which means nothing: before it has measured often, chrony says so.
     pub fn drift_ppb(&self) -> u32 {
         let ppm = self.skew_ppm.abs() + self.residual_ppm.abs() + UNMEASURED_PPM;
         bound::ppb(ppm * 1e-6)
     }
 
-    /// How fast the clock is being slewed, in parts per billion, if the kernel corrects its rate by so many parts
-    /// per million now: what is more than chrony's own correction.
+    /// Returns how fast the clock is being slewed, in parts per billion, if the kernel corrects its rate by so many
+    /// parts per million now: what is more than chrony's own correction.
     pub fn slew_ppb(&self, kernel_ppm: f64) -> u32 {
         bound::ppb((kernel_ppm + self.frequency_ppm).abs() * 1e-6)
     }
 
-    /// How far it is off by estimation, in nanoseconds.
+    /// Returns how far it is off by estimation, in nanoseconds.
     pub fn estimated_error_ns(&self) -> u64 {
         nanoseconds(self.correction.abs() + self.rms_offset.abs())
     }
 
-    /// Whether the clock is to be trusted at this time, in nanoseconds since 1970.
+    /// Returns whether the clock is to be trusted at this time, in nanoseconds since 1970.
     pub fn status(&self, now: u64) -> Status {
         /// The number of failed measurements after which chronyd no longer corrects the clock, and the seconds before
         /// which this is not checked.
@@ -342,7 +342,7 @@ impl Tracking {
         self.leap < 3 && self.stratum > 0 && ![0, LOCAL].contains(&self.reference)
     }
 
-    /// A leap second at the end of the day.
+    /// Returns a leap second at the end of the day.
     pub fn leap(&self) -> Leap {
         match self.leap {
             1 => Leap::InsertionAhead,
@@ -358,7 +358,7 @@ fn number(bits: u32) -> f64 {
     f64::from(coefficient) * f64::from(exponent - 25).exp2()
 }
 
-/// Rounded up; more than can be told is as much as can be.
+/// Returns them rounded up; more than can be told is as much as can be.
 fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9).ceil() as u64
 }

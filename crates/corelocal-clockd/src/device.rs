@@ -34,7 +34,7 @@ pub struct Marks {
 }
 
 impl Device {
-    /// The device; `None` if there is none.
+    /// Returns the device; `None` if there is none.
     ///
     /// # Errors
     /// A sentence, if there is something that is not such a page.
@@ -52,17 +52,17 @@ impl Device {
         Ok(Some(device))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The marker at the last look.
+    /// Returns the marker at the last look.
     pub fn marker(&self) -> u64 {
         self.last.disruptions
     }
 
-    /// What it said at the last look, and by how much the marker has risen since, which is 1 where it fell or
+    /// Returns what it said at the last look, and by how much the marker has risen since, which is 1 where it fell or
     /// the generation is another one.
     pub fn look(&mut self) -> (Marks, u64) {
         // While it is being written, the last look holds.

@@ -153,7 +153,7 @@ impl From<Kernel> for Discipline {
 }
 
 impl Discipline {
-    /// Right to within this, whatever anybody was told.
+    /// Returns one that is right to within this, whatever anybody was told.
     pub fn trusted_to(self, max_error_ns: u64) -> Discipline {
         Discipline {
             status: Status::Synchronized,
@@ -164,7 +164,7 @@ impl Discipline {
         }
     }
 
-    /// When the kernel does not answer.
+    /// Returns what holds when the kernel does not answer.
     pub fn unknown() -> Discipline {
         let kernel = Kernel { drift_ppb: WORST_PPB, ..Kernel::default() };
         Discipline { estimated_error_ns: None, ..Discipline::from(kernel) }

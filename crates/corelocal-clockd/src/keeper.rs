@@ -68,7 +68,7 @@ impl Distrust {
         Distrust { since, last: discipline.told_ns, whose: discipline.whose, was_set }
     }
 
-    /// What is left of it now.
+    /// Returns what is left of it now.
     fn after(self, discipline: &Discipline) -> Option<Distrust> {
         let is_over = match discipline.whose {
             Whose::User => true,
@@ -97,7 +97,7 @@ enum Happened {
 }
 
 impl Keeper {
-    /// Of `CLOCK_REALTIME`, or of `CLOCK_MONOTONIC`; with a rate of the counter, or without. `jumps` is
+    /// Creates that of `CLOCK_REALTIME`, or of `CLOCK_MONOTONIC`; with a rate of the counter, or without. `jumps` is
     /// what the last keeper counted, if there was one.
     pub fn new(
         clock: libc::clockid_t,
@@ -121,12 +121,12 @@ impl Keeper {
         }
     }
 
-    /// The hypervisor's page.
+    /// Returns the hypervisor's page.
     pub fn device(&self) -> Option<&Device> {
         self.device.as_ref()
     }
 
-    /// The first points, from which the rate is: 50 ms.
+    /// Takes the first points, from which the rate is: 50 ms.
     pub fn calibrate(&mut self) {
         if self.by_counter {
             self.advance(Point::now(self.clock));
@@ -135,7 +135,7 @@ impl Keeper {
         }
     }
 
-    /// What to publish now. `is_marker`: the number of disruptions is the hypervisor's, where there is one.
+    /// Returns what to publish now. `is_marker`: the number of disruptions is the hypervisor's, where there is one.
     pub fn state(&mut self, discipline: &Discipline, is_marker: bool) -> State {
         let happened = self.what_happened();
         let marks = self.device.as_mut().map(Device::look);
@@ -217,7 +217,7 @@ impl Keeper {
         }
     }
 
-    /// How far the clock may be off at this point.
+    /// Returns how far the clock may be off at this point.
     fn error_at(&mut self, discipline: &Discipline, now: &Point) -> u64 {
         let known = discipline.max_error_ns;
         if let Some(report) = &discipline.report {
@@ -240,7 +240,7 @@ impl Keeper {
         known.saturating_add(self.excess)
     }
 
-    /// The rate to publish; `None` until there are two points.
+    /// Returns the rate to publish; `None` until there are two points.
     fn rate(&self, discipline: &Discipline) -> Option<Rate> {
         let (first, last) = (self.points.front()?, self.points.back()?);
         // A page of the monotonic clock tells that clock, slews and all.
@@ -254,7 +254,7 @@ impl Keeper {
         if self.distrusted.is_some() || has_no_rate { Status::Disrupted } else { discipline.status }
     }
 
-    /// Another point. `false`, and nothing changed, if the counter did not advance as
+    /// Returns another point. `false`, and nothing changed, if the counter did not advance as
     /// `CLOCK_MONOTONIC_RAW` did: the machine slept, or was moved or restored.
     fn advance(&mut self, point: Point) -> bool {
         const LEAST: u64 = 50_000;
@@ -281,7 +281,7 @@ impl Keeper {
         true
     }
 
-    /// Whether the clock was set, or the machine slept, was moved or restored.
+    /// Returns whether the clock was set, or the machine slept, was moved or restored.
     fn what_happened(&mut self) -> Happened {
         let now = clock::check();
         let mut happened = Happened::Nothing;
@@ -302,8 +302,8 @@ impl Keeper {
     }
 }
 
-/// A state for readers of `CLOCK_REALTIME`, whom a page does not tell of leap seconds: from two seconds before a
-/// midnight that may have one until the kernel has done it, the clock may be a second off. What is published before
+/// Returns a state for readers of `CLOCK_REALTIME`, whom a page does not tell of leap seconds: from two seconds before
+/// a midnight that may have one until the kernel has done it, the clock may be a second off. What is published before
 /// expires before.
 fn near_leap_second(state: State, realtime: u64) -> State {
     const SECOND: u64 = 1_000_000_000;

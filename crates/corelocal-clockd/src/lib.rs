@@ -56,7 +56,7 @@ use args::Encoding;
 
 pub use args::ClockdArgs;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &ClockdArgs) -> anyhow::Result<ExitCode> {
     match args.encoding {
         Encoding::Vmclock => publish::<vmclock::Page>(args, |content| content.disruptions),
@@ -151,7 +151,7 @@ fn publish<P: page::Encoding>(
     )
 }
 
-/// What is known of the clock, and by whom.
+/// Returns what is known of the clock, and by whom.
 fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
     let whose = asker.whose(discipline);
     let known = match discipline.status {
@@ -202,13 +202,13 @@ impl<P: page::Encoding> File<P> {
         self.publisher.publish_under(marker, &P::Content::from(state))
     }
 
-    /// Whether the path still leads to it, and all of it is there.
+    /// Returns `true` if the path still leads to it, and all of it is there.
     fn is_there(&self) -> bool {
         identity(&self.path).is_none_or(|found| found == self.publisher.file())
     }
 }
 
-/// Device, inode and length of what a path leads to; `None` if the kernel does not tell.
+/// Returns device, inode and length of what a path leads to; `None` if the kernel does not tell.
 fn identity(path: &Path) -> Option<(u64, u64, u64)> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) => Some((meta.dev(), meta.ino(), meta.len())),

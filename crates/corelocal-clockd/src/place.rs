@@ -25,7 +25,7 @@ const RUN: &str = "/run";
 /// Of the directory: for its user to write, for all users to look.
 const MODE: u32 = 0o755;
 
-/// The file for pages of an encoding, in a directory that is made if it is missing.
+/// Returns the file for pages of an encoding, in a directory that is made if it is missing.
 ///
 /// # Errors
 /// A sentence: why there is none, and what to do.
@@ -67,7 +67,8 @@ fn directory(parent: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Readers of other users come to the page whatever the umask of its publisher. By descriptor: no link is followed.
+/// Lets readers of other users come to the page whatever the umask of its publisher. By descriptor: no link is
+/// followed.
 fn let_others_look(directory: &Path) -> std::io::Result<()> {
     std::fs::File::options()
         .read(true)

@@ -35,14 +35,14 @@ pub struct ReplySocket {
 }
 
 impl ReplySocket {
-    /// Beside `path`, connected to it.
+    /// Creates one beside `path`, connected to it.
     pub fn connected_to(path: &Path) -> io::Result<ReplySocket> {
         let name = format!("corelocal.{}.{:016x}.sock", std::process::id(), random());
         ReplySocket::named(path.with_file_name(name), path)
     }
 
-    /// Of this name, which no file may have: another container's process may have this process's number, and its
-    /// socket stays.
+    /// Creates one of this name, which no file may have: another container's process may have this process's number,
+    /// and its socket stays.
     fn named(name: PathBuf, path: &Path) -> io::Result<ReplySocket> {
         let owner = Owner::of_directory(&name)?;
         let rights = owner.map(Owner::take).transpose()?;
@@ -57,7 +57,7 @@ impl ReplySocket {
     }
 }
 
-/// Processes of two containers may have one number, and their sockets one folder.
+/// Returns a random number. Processes of two containers may have one number, and their sockets one folder.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -100,7 +100,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// The owner of the directory of a file; `None` for a process that is not root, or if it is root's.
+    /// Returns the owner of the directory of a file; `None` for a process that is not root, or if it is root's.
     fn of_directory(file: &Path) -> io::Result<Option<Owner>> {
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let meta = fs::metadata(directory.unwrap_or(Path::new(".")))?;
@@ -108,7 +108,7 @@ impl Owner {
         Ok((effective_user() == 0 && owner.user != 0).then_some(owner))
     }
 
-    /// The rights to files of this user alone, for the calling thread.
+    /// Returns the rights to files of this user alone, for the calling thread.
     fn take(self) -> io::Result<Rights> {
         // The group first: afterwards this thread may not change it any more. From here on they are given back (1).
         let rights = Rights { group: set_group(self.group), user: set_user(self.user) };

@@ -69,8 +69,8 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Of the source; a chronyd at one of the places, of which one may be missing for a reason. `clock`: the one that is published. `vouched`: the greatest
-    /// error, whatever anybody says.
+    /// Creates that of the source; a chronyd at one of the places, of which one may be missing for a reason. `clock`:
+    /// the one that is published. `vouched`: the greatest error, whatever anybody says.
     pub fn new(
         source: Source,
         (places, unasked): (Vec<Place>, Option<String>),
@@ -90,7 +90,7 @@ impl Asker {
         }
     }
 
-    /// The current state of the clock.
+    /// Returns the current state of the clock.
     ///
     /// # Errors
     /// A sentence, if the required source does not answer.
@@ -151,7 +151,7 @@ impl Asker {
         }
     }
 
-    /// The source in use, in words.
+    /// Returns the source in use, in words.
     pub fn whose(&self, discipline: &Discipline) -> String {
         match (discipline.whose, &self.state) {
             (Whose::User, _) => "by --max-error".to_owned(),
@@ -161,14 +161,14 @@ impl Asker {
         }
     }
 
-    /// Why the kernel is believed although a chronyd may be there.
+    /// Returns why the kernel is believed although a chronyd may be there.
     pub fn unasked(&self, discipline: &Discipline) -> Option<&str> {
         let is_fallback = discipline.whose == Whose::Kernel && self.source == Source::Auto;
         self.unasked.as_deref().filter(|_| is_fallback)
     }
 }
 
-/// What follows from chronyd's words and the kernel's. The error is that at the report.
+/// Returns what follows from chronyd's words and the kernel's. The error is that at the report.
 pub(super) fn discipline(said: &Said, kernel_says: Option<&Kernel>, is_there: bool) -> Discipline {
     let Said { tracking, asked, answered, .. } = *said;
     let of_kernel =

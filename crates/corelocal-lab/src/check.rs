@@ -61,7 +61,7 @@ impl Unreadable {
         Unreadable { why, is_debug_only: false }
     }
 
-    /// Whether the file has debug information only, and its code is in another file.
+    /// Returns `true` if the file has debug information only, and its code is in another file.
     pub fn is_debug_only(&self) -> bool {
         self.is_debug_only
     }
@@ -109,7 +109,7 @@ pub fn bytes(name: &str, data: &[u8]) -> Result<Checked, Unreadable> {
     Ok(Checked { reports: vec![one(name, data)?], skipped: Vec::new() })
 }
 
-/// The code of the critical sections in an ELF file, without those that cannot be decoded.
+/// Returns the code of the critical sections in an ELF file, without those that cannot be decoded.
 ///
 /// # Errors
 /// It is no ELF file.

@@ -42,10 +42,10 @@ pub trait Model {
     /// Everything that the future depends on.
     type State: Clone + Eq + Hash;
 
-    /// The names of the actors, which take the steps: threads, cpus, the host.
+    /// Returns the names of the actors, which take the steps: threads, cpus, the host.
     fn actors(&self) -> Vec<Cow<'static, str>>;
 
-    /// The state before the first step.
+    /// Returns the state before the first step.
     fn initial(&self) -> Self::State;
 
     /// Appends the steps that this actor may take now.
@@ -57,7 +57,7 @@ pub trait Model {
     /// Describes a step that is about to be taken.
     fn label(&self, state: &Self::State, step: Step) -> Label;
 
-    /// The state in a few words, for diagrams.
+    /// Returns the state in a few words, for diagrams.
     fn summary(&self, state: &Self::State) -> String;
 
     /// Checks what holds in every state. `Err` says what does not.
@@ -72,7 +72,7 @@ pub trait Model {
         Ok(())
     }
 
-    /// The one of all symmetric states that stands for them: the least, with interchangeable actors sorted.
+    /// Returns the one of all symmetric states that stands for them: the least, with interchangeable actors sorted.
     fn representative(&self, state: Self::State) -> Self::State {
         state
     }
@@ -103,22 +103,22 @@ pub enum Kind {
 }
 
 impl Step {
-    /// A step that the actor takes sooner or later.
+    /// Returns a step that the actor takes sooner or later.
     pub fn must(actor: u8, what: u8) -> Step {
         Step { actor, kind: Kind::Must, what, with: 0 }
     }
 
-    /// A step that the actor may never take.
+    /// Returns a step that the actor may never take.
     pub fn may(actor: u8, what: u8) -> Step {
         Step { actor, kind: Kind::May, what, with: 0 }
     }
 
-    /// A step that is no progress.
+    /// Returns a step that is no progress.
     pub fn retry(actor: u8, what: u8) -> Step {
         Step { actor, kind: Kind::Retry, what, with: 0 }
     }
 
-    /// The step, done to this task, cpu or page.
+    /// Returns the step, done to this task, cpu or page.
     pub fn with(self, with: u8) -> Step {
         Step { with, ..self }
     }
@@ -149,18 +149,18 @@ pub struct Label {
 }
 
 impl Label {
-    /// A step that affects no other actor.
+    /// Creates a step that affects no other actor.
     pub fn new(function: &'static str, versions: &'static str, text: impl Into<String>) -> Label {
         Label { function, versions, text: text.into(), to: None }
     }
 
-    /// The step, which affects this actor.
+    /// Returns the step, which affects this actor.
     pub fn to(self, actor: u8) -> Label {
         Label { to: Some(actor), ..self }
     }
 }
 
-/// All steps that are possible in a state, actor by actor.
+/// Returns all steps that are possible in a state, actor by actor.
 fn steps<M: Model>(model: &M, actors: u8, state: &M::State, steps: &mut Vec<Step>) {
     steps.clear();
     (0..actors).for_each(|actor| model.steps_of(state, actor, steps));

@@ -101,7 +101,7 @@ impl fmt::Display for Obstacle {
 
 impl std::error::Error for Obstacle {}
 
-/// The cpus that the calling thread may use.
+/// Returns the cpus that the calling thread may use.
 fn allowed_cpus() -> Vec<usize> {
     // SAFETY: all-zero bytes are the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::mem::transmute_copy;
 
-/// The address of a function. `None` if it is not defined.
+/// Returns the address of a function. `None` if it is not defined.
 pub fn find(name: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     // SAFETY: a valid handle, and a name that ends with a zero byte.
@@ -14,7 +14,7 @@ pub fn find(name: &str) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// A function of this type.
+/// Returns a function of this type.
 ///
 /// # Safety
 /// - `F` is a function pointer of the type that the name has in C.
@@ -24,7 +24,7 @@ pub unsafe fn function<F>(name: &str) -> Option<F> {
     find(name).map(|found| unsafe { transmute_copy(&found) })
 }
 
-/// The file that `malloc` is in.
+/// Returns the file that `malloc` is in.
 pub fn whose() -> String {
     // SAFETY: all-zero bytes are a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -38,7 +38,7 @@ pub fn whose() -> String {
     std::fs::canonicalize(&name).map_or(name, |path| path.to_string_lossy().into_owned())
 }
 
-/// The calling thread's.
+/// Returns the calling thread's.
 pub fn errno() -> c_int {
     // SAFETY: always valid in the calling thread.
     unsafe { *libc::__errno_location() }

@@ -25,7 +25,7 @@ fn take(mib: u64) -> Vec<Vec<u8>> {
 /// The malloc's own thread has this name.
 const NAME: &str = "corelocal-idle";
 
-/// Ids of the process's threads, and the malloc's own among them.
+/// Returns the ids of the process's threads, and the malloc's own among them.
 fn threads() -> Result<(Vec<libc::pid_t>, Option<libc::pid_t>), String> {
     let tasks = fs::read_dir("/proc/self/task").map_err(|why| why.to_string())?;
     let names = tasks.flatten().map(|task| task.file_name().to_string_lossy().into_owned());
@@ -159,7 +159,7 @@ fn resident() -> Result<usize, String> {
     pages.map(|pages| pages * 4096).ok_or_else(|| format!("statm: {statm}"))
 }
 
-/// The cpus that a thread may run on, the first 1024.
+/// Returns the cpus that a thread may run on, the first 1024.
 fn cpus(thread: libc::pid_t) -> libc::cpu_set_t {
     // SAFETY: a set without cpus, which the kernel fills.
     unsafe {

@@ -84,7 +84,7 @@ fn given(at: *mut c_void) -> Result<(), String> {
     Ok(())
 }
 
-/// Threads that take and give back until told to stop, while `meanwhile` runs.
+/// Returns the threads that take and give back until told to stop, while `meanwhile` runs.
 pub fn under_load(threads: u64, meanwhile: impl FnOnce() -> Outcome) -> Outcome {
     use std::sync::atomic::AtomicBool;
     let stop = AtomicBool::new(false);

@@ -50,7 +50,7 @@ pub fn crowd(count: u64) -> Outcome {
     Ok(format!("{count} members, {promised} bytes promised, limit {}", meminfo("CommitLimit")?))
 }
 
-/// One of them.
+/// Returns one of them.
 pub fn member() -> Outcome {
     let used = used_a_little();
     let mut nothing = [0; 1];

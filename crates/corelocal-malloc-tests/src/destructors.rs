@@ -145,7 +145,7 @@ pub fn run(threads: u64) -> Outcome {
     Ok(format!("{runs} destructors of {threads} threads"))
 }
 
-/// Memory that is there when the program ends, as most programs have it.
+/// Returns the memory that is there when the program ends, as most programs have it.
 fn left_over() -> *const u8 {
     // SAFETY: takes a number; it is never given back.
     unsafe { libc::malloc(1234) }.cast()

@@ -125,7 +125,7 @@ const EDGES: &[Edge] = edges![
     "new(nothrow)" => "some|absent", || nothrow("_ZnwmRKSt9nothrow_t", 64);
 ];
 
-/// All lines; wrong ones end with what was expected.
+/// Returns all lines; wrong ones end with what was expected.
 pub fn run() -> Outcome {
     let (mut lines, mut wrong) = (String::new(), Vec::new());
     for Edge { name, expected, call } in EDGES {
@@ -142,7 +142,7 @@ pub fn run() -> Outcome {
     }
 }
 
-/// A function that every libc has.
+/// Returns a function that every libc has.
 ///
 /// # Safety
 /// - The conditions of [`function`] hold.
@@ -160,7 +160,7 @@ fn number(error: c_int) -> String {
     }
 }
 
-/// What a call gave, with what it did to `errno`; and it is given back.
+/// Returns what a call gave, with what it did to `errno`; and it is given back.
 fn given(call: impl FnOnce() -> *mut c_void) -> String {
     set_errno(UNTOUCHED);
     let at = call();
@@ -183,7 +183,7 @@ fn free(at: *mut c_void) {
     unsafe { required::<Free>("free")(at) }
 }
 
-/// A name that does not exist.
+/// Returns a name that does not exist.
 fn absent() -> String {
     "absent".to_owned()
 }

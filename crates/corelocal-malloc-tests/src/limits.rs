@@ -154,7 +154,7 @@ fn given_back(mut list: *mut c_void, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A script that goes on when it gets nothing: so each call meets the end of memory somewhere.
+/// Returns a script that goes on when it gets nothing: so each call meets the end of memory somewhere.
 pub fn shortage(seed: u64, operations: u64) -> Outcome {
     const SLOTS: usize = 2000;
     let mut random = Random::new(seed);

@@ -9,7 +9,7 @@ use crate::Outcome;
 type Free = unsafe extern "C" fn(*mut c_void);
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 
-/// Address of a function of a library that is opened, and stays.
+/// Returns the address of a function of a library that is opened, and stays.
 fn function(library: &CStr, flags: i32, name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: names that end with a zero byte.
     let found = unsafe {
@@ -22,7 +22,7 @@ fn function(library: &CStr, flags: i32, name: &CStr) -> Result<*mut c_void, Stri
     if found.is_null() { Err(format!("{library:?} has no {name:?}")) } else { Ok(found) }
 }
 
-/// An object of 64 bytes, all of them and those of the object before it 0, as is what lies between them.
+/// Returns an object of 64 bytes, all of them and those of the object before it 0, as is what lies between them.
 fn object_among_zeros() -> Result<*mut c_void, String> {
     // SAFETY: takes numbers.
     let all: Vec<_> = (0..1000).map(|_| unsafe { libc::calloc(1, 64) }).collect();

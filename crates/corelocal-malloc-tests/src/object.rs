@@ -23,7 +23,7 @@ impl Object {
     /// No memory.
     pub const NONE: Object = Object { at: std::ptr::null_mut(), size: 0, seed: 0 };
 
-    /// Memory of the caller's, which gets its content.
+    /// Returns the memory of the caller's, which gets its content.
     pub fn fill(at: *mut c_void, size: usize, seed: u64) -> Self {
         let object = Object { at: at.cast(), size, seed };
         object.each(size, |place, value| {

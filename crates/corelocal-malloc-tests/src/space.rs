@@ -8,7 +8,7 @@ use std::{ptr, thread};
 
 use crate::Outcome;
 
-/// Bytes of this line of `/proc/self/status`, which says KiB.
+/// Returns the bytes of this line of `/proc/self/status`, which says KiB.
 fn status(name: &str) -> Result<u64, String> {
     line_of("/proc/self/status", name)
 }
@@ -60,7 +60,7 @@ pub fn small(most: u64) -> Outcome {
     }
 }
 
-/// A limit that the process sets itself stops this malloc, and nothing else before.
+/// Returns a limit that the process sets itself stops this malloc, and nothing else before.
 pub fn later(limit: u64) -> Outcome {
     let used = used_a_little();
     let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
@@ -107,7 +107,8 @@ pub fn later(limit: u64) -> Outcome {
     Ok(format!("{} objects, then {had} bytes", used.len()))
 }
 
-/// An object of so many GiB is refused to a process that may have `spare` bytes more, and costs it next to none of them.
+/// Returns an object of so many GiB is refused to a process that may have `spare` bytes more, and costs it next to none
+/// of them.
 pub fn refused(gib: u64, spare: u64) -> Outcome {
     const LITTLE: u64 = 2 << 20;
     let used = used_a_little();
@@ -131,7 +132,7 @@ pub fn refused(gib: u64, spare: u64) -> Outcome {
     Ok(format!("{} objects", used.len()))
 }
 
-/// What is handed out to a process that locks its memory is locked, and no more than it uses.
+/// Returns what is handed out to a process that locks its memory is locked, and no more than it uses.
 pub fn locked(flags: u64) -> Outcome {
     const LEN: usize = 64 << 20;
     let used = used_a_little();
@@ -157,7 +158,8 @@ pub fn locked(flags: u64) -> Outcome {
     Ok(format!("{} objects, {before} bytes, then {with_it}", used.len()))
 }
 
-/// What a process that locks its memory gets beyond what it asked for is not locked, however large it is already.
+/// Returns what a process that locks its memory gets beyond what it asked for is not locked, however large it is
+/// already.
 pub fn locked_by_steps() -> Outcome {
     const LEN: usize = 1 << 20;
     const MOST: u64 = 8 << 20;
@@ -190,7 +192,8 @@ pub fn locked_by_steps() -> Outcome {
     Ok(format!("{longest} bytes at once"))
 }
 
-/// Memory between objects that could not go back while the process had it locked goes back when that is over.
+/// Returns the memory between objects that could not go back while the process had it locked goes back when that is
+/// over.
 pub fn unlocked() -> Outcome {
     const COUNT: usize = 100_000;
     // SAFETY: takes a number.

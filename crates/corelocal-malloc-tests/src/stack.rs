@@ -31,7 +31,7 @@ impl Stack {
         }
     }
 
-    /// Bytes from its end down to the lowest one that was written to.
+    /// Returns the bytes from its end down to the lowest one that was written to.
     fn used(&self) -> usize {
         // SAFETY: in the mapping, which no thread uses now.
         let is_clean = |nth: &usize| unsafe { self.0.add(*nth).read_volatile() } == PATTERN;

@@ -98,7 +98,7 @@ pub(crate) fn at_load() {
     Cpus::remember();
 }
 
-/// Whether this process was forked after the library was loaded.
+/// Returns `true` if this process was forked after the library was loaded.
 fn is_child() -> bool {
     LOADED_BY.load(Ordering::Relaxed) != without_libc::process_id()
 }
@@ -193,7 +193,7 @@ impl Cpus {
     }
 }
 
-/// Seconds of the monotonic clock.
+/// Returns the seconds of the monotonic clock.
 pub(crate) fn now() -> libc::time_t {
     (without_libc::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
 }

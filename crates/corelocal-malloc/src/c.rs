@@ -20,7 +20,7 @@ fn fail(errno: c_int) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// [`no_memory`], in the form that the library expects.
+/// Does what [`no_memory`] does, in the form that the library expects.
 #[cold]
 extern "C" fn missing() -> *mut u8 {
     no_memory().cast()
@@ -36,13 +36,13 @@ fn or_errno(object: *mut u8) -> *mut c_void {
     if object.is_null() { no_memory() } else { object.cast() }
 }
 
-/// `malloc(3)`. An allocation of size 0 is a distinct object.
+/// Calls `malloc(3)`. An allocation of size 0 is a distinct object.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     alloc::allocate_or(size, missing).cast()
 }
 
-/// `free(3)`. Does not change `errno`.
+/// Calls `free(3)`. Does not change `errno`.
 ///
 /// # Safety
 /// - `ptr` is null, or an object of this library that has not been freed.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
     unsafe { alloc::deallocate(ptr.cast()) };
 }
 
-/// `calloc(3)`.
+/// Calls `calloc(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
@@ -62,7 +62,7 @@ pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// `realloc(3)`. With size 0 it frees the object and returns null, as in glibc.
+/// Calls `realloc(3)`. With size 0 it frees the object and returns null, as in glibc.
 ///
 /// # Safety
 /// - The conditions of [`free`] hold for `ptr`.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     or_errno(unsafe { alloc::reallocate(ptr.cast(), size) })
 }
 
-/// `reallocarray(3)`.
+/// Calls `reallocarray(3)`.
 ///
 /// # Safety
 /// - The conditions of [`free`] hold for `ptr`.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
     }
 }
 
-/// `posix_memalign(3)`. Does not change `errno`.
+/// Calls `posix_memalign(3)`. Does not change `errno`.
 ///
 /// # Safety
 /// - `to` is valid for a write.
@@ -108,13 +108,13 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size
     0
 }
 
-/// `aligned_alloc(3)`: as [`memalign`].
+/// Calls `aligned_alloc(3)`: as [`memalign`].
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     memalign(align, size)
 }
 
-/// `memalign(3)`. An alignment that is not a power of two is rounded up to one.
+/// Calls `memalign(3)`. An alignment that is not a power of two is rounded up to one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     if align.is_power_of_two() {
@@ -132,7 +132,7 @@ extern "C" fn memalign_rounded(align: usize, size: usize) -> *mut c_void {
     }
 }
 
-/// The kernel's page size in bytes.
+/// Returns the kernel's page size in bytes.
 fn page_size() -> usize {
     match without_libc::auxiliary(libc::AT_PAGESZ) {
         0 => 1 << 16,
@@ -140,13 +140,13 @@ fn page_size() -> usize {
     }
 }
 
-/// `valloc(3)`.
+/// Calls `valloc(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
     memalign(page_size(), size)
 }
 
-/// `pvalloc(3)`.
+/// Calls `pvalloc(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.checked_next_multiple_of(page_size()) {
@@ -155,7 +155,7 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
     }
 }
 
-/// `malloc_usable_size(3)`.
+/// Calls `malloc_usable_size(3)`.
 ///
 /// # Safety
 /// - `ptr` is null, or an object of this library that has not been freed.
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
     unsafe { alloc::usable_size(ptr.cast()) }
 }
 
-/// C23's `free_sized`.
+/// Implements C23's `free_sized`.
 ///
 /// # Safety
 /// - The conditions of [`free`].
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn free_sized(ptr: *mut c_void, size: usize) {
     unsafe { alloc::deallocate_sized(ptr.cast(), size) };
 }
 
-/// C23's `free_aligned_sized`.
+/// Implements C23's `free_aligned_sized`.
 ///
 /// # Safety
 /// - The conditions of [`free`].

@@ -51,7 +51,7 @@ unsafe extern "C" fn forked() {
     }
 }
 
-/// The numbers since the first ancestor process started.
+/// Returns the numbers since the first ancestor process started.
 fn counts() -> [u64; NAMES.len()] {
     alloc::stats().classes.iter().fold([0; NAMES.len()], |sums, class| {
         let counts = [class.allocated, class.freed, class.refills, class.spills];

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use corelocal::alloc;
 
-/// A function of the program's C++ library, or of the program itself.
+/// Returns a function of the program's C++ library, or of the program itself.
 fn library(name: &CStr) -> *mut c_void {
     // SAFETY: a C string.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
@@ -26,7 +26,7 @@ fn library(name: &CStr) -> *mut c_void {
 /// Usual names of C++ libraries. The second one leads to the third if both are loaded.
 const LIBRARIES: [&CStr; 3] = [c"libstdc++.so.6", c"libc++.so.1", c"libc++abi.so.1"];
 
-/// A function of a C++ library that a plugin has loaded for itself (`RTLD_LOCAL`); null if there is none. It is
+/// Returns a function of a C++ library that a plugin has loaded for itself (`RTLD_LOCAL`); null if there is none. It is
 /// cached in `known`, and its library is never unloaded.
 #[cold]
 fn of_plugin(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -57,14 +57,14 @@ fn of_plugin(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     function
 }
 
-/// A function of the C++ library: the program's, or else a plugin's.
+/// Returns a function of the C++ library: the program's, or else a plugin's.
 #[cold]
 fn of_cxx(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let function = library(name);
     if function.is_null() { of_plugin(known, name) } else { function }
 }
 
-/// The next definition of our name in the search order, cached in `known`; null if there is none.
+/// Returns the next definition of our name in the search order, cached in `known`; null if there is none.
 #[cold]
 fn next(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     // Relaxed: an address in an object loaded earlier; every thread finds the same.
@@ -100,7 +100,7 @@ const BASES: [&CStr; 8] = [
     c"_ZdaPvSt11align_val_t",
 ];
 
-/// Whether the program defines no operators of its own.
+/// Returns `true` if the program defines no operators of its own.
 #[inline(always)]
 fn are_ours() -> bool {
     // Relaxed: every thread determines the same.
@@ -138,7 +138,7 @@ fn is_in_this_object(function: *mut c_void) -> bool {
     object(function) == object((&raw const WHOSE).cast())
 }
 
-/// The program's new-handler.
+/// Returns the program's new-handler.
 fn handler() -> Option<extern "C-unwind" fn()> {
     static GET: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     let get = of_cxx(&GET, GET_HANDLER);

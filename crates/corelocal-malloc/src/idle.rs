@@ -131,15 +131,15 @@ fn look(thread: &Thread) -> bool {
     false
 }
 
-/// Whether libc says that it need not lock for several threads. Kernel threads in the process (io_uring) do not make
-/// it lock. False if libc does not say.
+/// Returns `true` if libc says that it need not lock for several threads. Kernel threads in the process (io_uring) do
+/// not make it lock. False if libc does not say.
 fn is_single() -> bool {
     let byte = IS_SINGLE.load(R);
     // SAFETY: libc's variable, which exists as long as the process; threads that create others write to it.
     !byte.is_null() && unsafe { byte.read_volatile() } != 0
 }
 
-/// The number of threads according to the kernel; `None` without /proc.
+/// Returns the number of threads according to the kernel; `None` without /proc.
 fn threads() -> Option<usize> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
     let path = c"/proc/self/task".as_ptr() as usize;

@@ -10,20 +10,20 @@ use super::options::{self, Options};
 use super::stats_format;
 use super::text_output::Out;
 
-/// `malloc_trim(3)`.
+/// Calls `malloc_trim(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_trim(pad: usize) -> c_int {
     c_int::from(alloc::trim(pad))
 }
 
-/// `mallopt(3)`: accepts glibc's parameters, and ignores them.
+/// Calls `mallopt(3)`: accepts glibc's parameters, and ignores them.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from((-8..=1).contains(&parameter) && parameter != 0)
 }
 
-/// `mallinfo2(3)`. The arena is the memory of small objects and what is idle, the blocks of `hblks` are large objects, and
-/// fast bins are the caches of cores and depots. The arena is what is in use of it and what is free.
+/// Calls `mallinfo2(3)`. The arena is the memory of small objects and what is idle, the blocks of `hblks` are large
+/// objects, and fast bins are the caches of cores and depots. The arena is what is in use of it and what is free.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
@@ -48,7 +48,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     }
 }
 
-/// `mallinfo(3)`: [`mallinfo2`] in fewer bits.
+/// Calls `mallinfo(3)`: [`mallinfo2`] in fewer bits.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo() -> libc::mallinfo {
     let info = mallinfo2();
@@ -67,7 +67,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// `malloc_stats(3)`: to stderr.
+/// Calls `malloc_stats(3)`: to stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
     corelocal_malloc_stats(libc::STDERR_FILENO, 0);
@@ -84,7 +84,7 @@ pub extern "C" fn corelocal_malloc_stats(fd: c_int, json: c_int) -> c_int {
     if written.is_ok() && out.flush().is_ok() { 0 } else { -1 }
 }
 
-/// `malloc_info(3)`: XML in glibc's shape, with elements of our own.
+/// Calls `malloc_info(3)`: XML in glibc's shape, with elements of our own.
 ///
 /// # Safety
 /// - `stream` is an open stream.
@@ -107,7 +107,7 @@ static COPY_OF: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// The lowest number for the copy: programs do not expect descriptors of their own there.
 const LEAST_COPY: c_int = 900;
 
-/// The device and inode of an open file.
+/// Returns the device and inode of an open file.
 fn identity(fd: c_int) -> Option<[u64; 2]> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `stat` is writable, and valid when zeroed.
@@ -143,8 +143,8 @@ pub(crate) fn to_standard_error() {
     }
 }
 
-/// A descriptor of the file that was stderr when the library was loaded. The program may have closed the copy and
-/// stderr, and opened files of its own with the same numbers; those are not written to. Async-signal-safe.
+/// Returns a descriptor of the file that was stderr when the library was loaded. The program may have closed the copy
+/// and stderr, and opened files of its own with the same numbers; those are not written to. Async-signal-safe.
 pub(crate) fn standard_error() -> Option<c_int> {
     let fd = COPY.load(Ordering::Relaxed);
     if fd < 0 {

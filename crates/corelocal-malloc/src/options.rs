@@ -49,7 +49,7 @@ pub(crate) enum Background {
 }
 
 impl Options {
-    /// The options, read once.
+    /// Returns the options, read once.
     pub(crate) fn get() -> Options {
         static OPTIONS: AtomicU32 = AtomicU32::new(0);
         // Relaxed: all threads that race read the same.
@@ -84,12 +84,12 @@ impl Options {
         self.0 & JSON != 0
     }
 
-    /// The signal that asks for a profile.
+    /// Returns the signal that asks for a profile.
     pub(crate) fn profile_signal(self) -> Option<c_int> {
         self.signal(PROFILE_SIGNAL)
     }
 
-    /// The signal that asks for statistics.
+    /// Returns the signal that asks for statistics.
     pub(crate) fn stats_signal(self) -> Option<c_int> {
         self.signal(STATS_SIGNAL)
     }
@@ -99,7 +99,7 @@ impl Options {
     }
 }
 
-/// The words; to be used at once.
+/// Returns the words; to be used at once.
 pub(crate) fn words() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: used before anything can change the environment.
     let value = unsafe { without_libc::variable(c"CORELOCAL_MALLOC") };

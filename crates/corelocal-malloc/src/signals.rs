@@ -42,7 +42,7 @@ fn handle(signal: c_int, handler: usize, flags: c_int) {
     }
 }
 
-/// From now on the end by one of these signals writes a profile.
+/// Has the end by one of these signals write a profile from now on.
 fn profile_at_end() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: zero is a valid action, which is written to.
@@ -58,7 +58,7 @@ fn profile_at_end() {
     }
 }
 
-/// The default is in place again.
+/// Puts the default is in place again.
 extern "C" fn end(signal: c_int) {
     profile::dump();
     // SAFETY: a number. The signal comes when this handler returns.

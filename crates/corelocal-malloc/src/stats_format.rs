@@ -90,7 +90,7 @@ fn share(part: usize, whole: usize) -> Value {
     Value::Share(part as u64, whole as u64)
 }
 
-/// Of all allocations, those that a cache served.
+/// Returns, of all allocations, those that a cache served.
 fn hits(allocated: u64, refills: u64) -> Value {
     Value::Share(allocated.saturating_sub(refills), allocated)
 }
@@ -103,18 +103,18 @@ fn allocated(stats: &Stats) -> u64 {
     sum(stats, |class| class.allocated)
 }
 
-/// Bytes in use by the program.
+/// Returns the bytes in use by the program.
 pub(crate) fn in_use(stats: &Stats) -> usize {
     let small = stats.classes.iter().map(|class| class.in_use * class.size);
     stats.large_bytes + small.sum::<usize>()
 }
 
-/// Bytes of free objects in caches.
+/// Returns the bytes of free objects in caches.
 pub(crate) fn cached(stats: &Stats) -> usize {
     stats.classes.iter().map(|class| (class.on_cores + class.in_depot) * class.size).sum()
 }
 
-/// The nodes among which memory is divided; none if there is only one.
+/// Returns the nodes among which memory is divided; none if there is only one.
 fn nodes(stats: &Stats) -> &[NodeStats] {
     stats.of_nodes.get(..stats.nodes).filter(|nodes| nodes.len() > 1).unwrap_or_default()
 }
@@ -135,7 +135,7 @@ fn put(out: &mut dyn Write, value: &Value, width: usize, none: &str) -> fmt::Res
     }
 }
 
-/// Human-readable.
+/// Writes it for people.
 pub(crate) fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "corelocal malloc")?;
     for field in &TOTALS {
@@ -150,7 +150,7 @@ pub(crate) fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out)
 }
 
-/// A heading and a line for each item; nothing if there are none.
+/// Writes a heading and a line for each item; nothing if there are none.
 fn write_table<'a, T: 'a>(
     out: &mut dyn Write,
     fields: &[Field<T>],
@@ -169,7 +169,7 @@ fn write_table<'a, T: 'a>(
     Ok(())
 }
 
-/// Machine-readable: one object on each line.
+/// Writes it for programs: one object on each line.
 pub(crate) fn write_json(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     write!(out, "{{")?;
     write_members(out, &TOTALS, stats)?;
@@ -209,7 +209,7 @@ fn write_members<T>(out: &mut dyn Write, fields: &[Field<T>], of: &T) -> fmt::Re
     Ok(())
 }
 
-/// For `malloc_info(3)`: glibc's shape, with elements of our own.
+/// Writes it for `malloc_info(3)`: glibc's shape, with elements of our own.
 pub(crate) fn write_xml(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "<malloc version=\"corelocal-1\">")?;
     for class in classes(stats) {

@@ -60,7 +60,7 @@ impl Out {
     }
 }
 
-/// `write(2)`, repeated after a signal, and when a full non-blocking descriptor has room again.
+/// Calls `write(2)`, repeated after a signal, and when a full non-blocking descriptor has room again.
 fn write(fd: c_int, bytes: &[u8]) -> isize {
     // SAFETY: the thread's own `errno`.
     let errno = unsafe { libc::__errno_location() };
@@ -97,7 +97,7 @@ fn write(fd: c_int, bytes: &[u8]) -> isize {
     }
 }
 
-/// Milliseconds of a monotonic clock.
+/// Returns the milliseconds of a monotonic clock.
 fn now_ms() -> i64 {
     (without_libc::nanoseconds(libc::CLOCK_MONOTONIC) / 1_000_000) as i64
 }

@@ -98,7 +98,7 @@ impl Builder {
         Builder { quantiles, window: WINDOW, buckets: None, special }
     }
 
-    /// The quantiles that histograms without buckets are rendered as: a Prometheus summary. 0 is the
+    /// Returns the quantiles that histograms without buckets are rendered as: a Prometheus summary. 0 is the
     /// smallest value, 1 the largest.
     ///
     /// Usually 0, 0.5, 0.9, 0.95, 0.99, 0.999 and 1. A quantile is at most 1/64 (1.6 %) farther from zero
@@ -109,9 +109,9 @@ impl Builder {
         self
     }
 
-    /// The time that quantiles cover: at least so long, and less than twice that and the time between two scrapes.
-    /// Scraped more seldom than once in that time, they cover the time since the scrape before. Usually one minute.
-    /// `Duration::MAX` is for ever.
+    /// Returns the time that quantiles cover: at least so long, and less than twice that and the time between two
+    /// scrapes. Scraped more seldom than once in that time, they cover the time since the scrape before. Usually one
+    /// minute. `Duration::MAX` is for ever.
     #[must_use]
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
@@ -126,14 +126,14 @@ impl Builder {
         self
     }
 
-    /// As [`buckets`](Builder::buckets), for the histograms of one name.
+    /// Does what [`buckets`](Builder::buckets) does, for the histograms of one name.
     #[must_use]
     pub fn buckets_for(mut self, name: &str, bounds: impl IntoIterator<Item = f64>) -> Self {
         self.special.push((text::metric_name(name), bounds.into_iter().collect()));
         self
     }
 
-    /// A recorder.
+    /// Returns a recorder.
     ///
     /// # Errors
     /// [`Error::Quantile`], [`Error::Bounds`] and [`Error::TooManyBounds`], where what was chosen is none.
@@ -146,7 +146,7 @@ impl Builder {
         Ok(Recorder::new(Settings { usual, special: special.collect::<Result<_, _>>()? }))
     }
 
-    /// A recorder that the whole program uses from now on. What was recorded before is lost.
+    /// Returns a recorder that the whole program uses from now on. What was recorded before is lost.
     ///
     /// # Errors
     /// As [`build`](Builder::build), and [`Error::AlreadyInstalled`].

@@ -47,7 +47,7 @@ impl<H: Clone> Cache<H> {
         Cache { tables: empty(cores) }
     }
 
-    /// The handle for a key; `make` makes it where this core has none. Where the key's row is full, it is
+    /// Returns the handle for a key; `make` makes it where this core has none. Where the key's row is full, it is
     /// made each time.
     #[inline]
     pub(crate) fn get(&self, key: &Key, make: impl Fn() -> H) -> H {
@@ -66,7 +66,7 @@ impl<H: Clone> Cache<H> {
     }
 }
 
-/// The first place of a row. The hash of a key is not evenly spread by itself.
+/// Returns the first place of a row. The hash of a key is not evenly spread by itself.
 fn spread(hash: u64) -> usize {
     (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
 }

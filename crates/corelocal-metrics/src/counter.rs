@@ -22,7 +22,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// The value. It includes every increment that happens before the call.
+    /// Returns the value. It includes every increment that happens before the call.
     pub(crate) fn get(&self) -> u64 {
         // Acquire: partner is the Release in `absolute`. A thread that sees its addition sees words that are at least
         // as new as those it was computed from.

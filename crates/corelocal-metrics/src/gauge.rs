@@ -36,7 +36,7 @@ struct Base {
 }
 
 impl Gauge {
-    /// The value. It includes every change that happens before the call.
+    /// Returns the value. It includes every change that happens before the call.
     pub(crate) fn get(&self) -> f64 {
         let base = self.lock();
         base.value + self.steps.get().wrapping_sub(base.steps) as f64
@@ -60,7 +60,7 @@ impl Gauge {
     }
 }
 
-/// The value as an integer, if it is one and not too long.
+/// Returns the value as an integer, if it is one and not too long.
 #[inline]
 fn whole(value: f64) -> Option<i64> {
     // Saturates; what is no number becomes 0.

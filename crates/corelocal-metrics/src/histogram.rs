@@ -89,7 +89,7 @@ impl Histogram {
         }
     }
 
-    /// What it holds now, where quantiles are those of the time before `now`.
+    /// Returns what it holds now, where quantiles are those of the time before `now`.
     pub(crate) fn read(&self, now: Instant) -> Reading {
         match &self.counts {
             Counts::Buckets(bounds, counts) => {

@@ -75,7 +75,7 @@ impl Recorder {
         Recorder { shared: Arc::new(shared) }
     }
 
-    /// What reads this recorder.
+    /// Returns what reads this recorder.
     pub fn handle(&self) -> Handle {
         Handle { shared: self.shared.clone() }
     }
@@ -134,8 +134,8 @@ impl Handle {
     /// The `Content-Type` of what [`render`](Handle::render) renders.
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// All series as Prometheus text, version 0.0.4: counters, gauges and histograms, sorted by name and then by
-    /// labels.
+    /// Returns all series as Prometheus text, version 0.0.4: counters, gauges and histograms, sorted by name and then
+    /// by labels.
     ///
     /// A count includes every recording that happens before the call. Concurrent recordings may be included or not.
     /// Counters and counts never fall, except that a counter restarts at 0 after 2^64 - 1. Threads that record do not

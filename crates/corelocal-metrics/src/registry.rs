@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The label that samples of this kind have of their own.
+    /// Returns the label that samples of this kind have of their own.
     fn needed(self) -> Option<&'static str> {
         match self {
             Kind::Counter | Kind::Gauge => None,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// What follows the family's name in those of its samples. A family claims its own name too.
+    /// Returns what follows the family's name in those of its samples. A family claims its own name too.
     fn suffixes(self) -> &'static [&'static str] {
         match self {
             Kind::Counter | Kind::Gauge => &[""],
@@ -110,7 +110,7 @@ impl<S> Group<S> {
         Group(RwLock::new(Inner { keys, families, help }))
     }
 
-    /// What a key is counted with. `kind` and `make` are given the name that is asked for.
+    /// Returns what a key is counted with. `kind` and `make` are given the name that is asked for.
     pub(crate) fn get(
         &self,
         key: &Key,
@@ -141,7 +141,7 @@ impl<S> Group<S> {
         self.write().help.insert(text::metric_name(name), help);
     }
 
-    /// All families, sorted, copied so that other threads need not wait for the reader. Linear in the series.
+    /// Returns all families, sorted, copied so that other threads need not wait for the reader. Linear in the series.
     pub(crate) fn families(&self) -> Vec<Family<S>> {
         let inner = self.read();
         let family = |(name, family): (&String, &Family<S>)| Family {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use metrics::{Label, Unit};
 
-/// A metric's name, with an underscore for each character that may not be in one.
+/// Returns a metric's name, with an underscore for each character that may not be in one.
 pub(crate) fn metric_name(name: &str) -> String {
     valid(name, |c| c == ':')
 }
@@ -35,7 +35,7 @@ fn valid(name: &str, also: impl Fn(char) -> bool) -> String {
     valid
 }
 
-/// The labels as they are written between braces, sorted by name.
+/// Returns the labels as they are written between braces, sorted by name.
 ///
 /// Labels whose names become the same are one, with their values in order and `;` between them, as
 /// OpenTelemetry does it. Names that the format needs itself get `exported_` in front.
@@ -82,7 +82,7 @@ fn escape(out: &mut String, text: &str, quotes: bool) {
     }
 }
 
-/// A description for a line of help: with its unit, which the format has no other place for.
+/// Returns a description for a line of help: with its unit, which the format has no other place for.
 pub(crate) fn help(unit: Option<Unit>, description: &str) -> String {
     let mut help = String::new();
     escape(&mut help, description, false);
@@ -94,7 +94,7 @@ pub(crate) fn help(unit: Option<Unit>, description: &str) -> String {
     help
 }
 
-/// A number, in the fewest digits from which the same `f64` is read.
+/// Returns a number, in the fewest digits from which the same `f64` is read.
 pub(crate) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value.is_nan() {

@@ -24,7 +24,7 @@ macro_rules! clock {
                 }
             }
 
-            /// Nanoseconds since the first call.
+            /// Returns the nanoseconds since the first call.
             // SAFETY: the name is ours alone.
             #[unsafe(export_name = $nanos)]
             pub extern "C" fn nanos() -> u64 {
@@ -33,7 +33,7 @@ macro_rules! clock {
                 now.duration_since(*FIRST.get_or_init(|| now)).as_nanos() as u64
             }
 
-            /// Whether it reads the cpu's counter.
+            /// Returns `true` if it reads the cpu's counter.
             // SAFETY: the name is ours alone.
             #[unsafe(export_name = $fast)]
             pub extern "C" fn fast() -> bool {

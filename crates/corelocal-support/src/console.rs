@@ -12,12 +12,12 @@ const FALLBACK_WIDTH: usize = 100;
 /// A narrower terminal breaks lines itself, which reads better than columns of single letters.
 const LEAST_WIDTH: usize = 72;
 
-/// Columns of the terminal that standard output goes to, or 100 where it goes elsewhere.
+/// Returns the columns of the terminal that standard output goes to, or 100 where it goes elsewhere.
 pub fn width() -> usize {
     Grid::new().width().map_or(FALLBACK_WIDTH, usize::from)
 }
 
-/// A table without frame, with a rule under its header.
+/// Returns a table without frame, with a rule under its header.
 pub fn grid(width: usize) -> Grid {
     let mut grid = Grid::new();
     grid.load_preset(presets::NOTHING)
@@ -29,12 +29,12 @@ pub fn grid(width: usize) -> Grid {
     grid
 }
 
-/// A cell of a header.
+/// Returns a cell of a header.
 pub fn heading(text: &str) -> Cell {
     Cell::new(text).add_attribute(Attribute::Dim)
 }
 
-/// Never breaks a line in the columns that are `figures`; the others share what remains.
+/// Keeps lines whole a line in the columns that are `figures`; the others share what remains.
 pub fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
     for (index, column) in grid.column_iter_mut().enumerate() {
         column.set_padding((0, u16::from(index > 0)));
@@ -44,7 +44,7 @@ pub fn keep_whole(grid: &mut Grid, figures: impl Fn(usize) -> bool) {
     }
 }
 
-/// The table as text, without spaces at the ends of its lines.
+/// Returns the table as text, without spaces at the ends of its lines.
 pub fn lines(grid: &Grid) -> String {
     grid.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -10,7 +10,7 @@ use crate::schema::{Stat, Table};
 /// Stands where there is no figure.
 pub const NONE: &str = "–";
 
-/// A measured or published value.
+/// Returns a measured or published value.
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
@@ -24,7 +24,7 @@ pub fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A value beside an axis, where it is exact.
+/// Returns a value beside an axis, where it is exact.
 pub fn tick(value: f64) -> String {
     let text = figure(value);
     if !text.contains('.') {
@@ -33,12 +33,12 @@ pub fn tick(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A value for a matrix, where columns are dear: below 1 with two digits instead of three.
+/// Returns a value for a matrix, where columns are dear: below 1 with two digits instead of three.
 pub fn brief(value: f64) -> String {
     if (0.1..0.995).contains(&value.abs()) { format!("{value:.2}") } else { figure(value) }
 }
 
-/// How many times better than the baseline, as `7.8x`; near 1 with two decimals, far below with two
+/// Returns how many times better than the baseline, as `7.8x`; near 1 with two decimals, far below with two
 /// digits.
 pub fn ratio(value: f64) -> String {
     if !value.is_finite() {
@@ -53,12 +53,12 @@ pub fn ratio(value: f64) -> String {
     format!("{value:.decimals$}x")
 }
 
-/// First to third quartile.
+/// Returns the first to third quartile.
 pub fn spread(stat: &Stat) -> String {
     format!("{}–{}", figure(stat.q1), figure(stat.q3))
 }
 
-/// A signed percentage.
+/// Returns a signed percentage.
 pub fn percent(value: f64) -> String {
     if value.abs() < 10.0 { format!("{value:+.1}%") } else { format!("{value:+.0}%") }
 }
@@ -106,7 +106,7 @@ pub fn x_name(table: &Table, x: f64) -> String {
     name.cloned().unwrap_or_else(|| figure(x))
 }
 
-/// The geometric mean; `None` of no values.
+/// Returns the geometric mean; `None` of no values.
 pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
     (count > 0).then(|| (sum / f64::from(count)).exp())

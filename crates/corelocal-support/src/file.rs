@@ -85,7 +85,7 @@ impl Drafts {
     }
 }
 
-/// Whether [`write()`] could write it now. Leaves nothing behind.
+/// Checks whether [`write()`] could write it now. Leaves nothing behind.
 ///
 /// # Errors
 /// As there.
@@ -119,7 +119,7 @@ fn find(path: &Path) -> io::Result<Destination> {
     }
 }
 
-/// The descriptor that a path of this process stands for.
+/// Returns the descriptor that a path of this process stands for.
 fn descriptor(path: &Path) -> Option<i32> {
     let path = path.to_str()?;
     match path {
@@ -132,7 +132,7 @@ fn descriptor(path: &Path) -> Option<i32> {
     }
 }
 
-/// The temporary file that is to replace this one, with its permissions.
+/// Returns the temporary file that is to replace this one, with its permissions.
 fn draft(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let old = fs::metadata(path).ok();

@@ -22,7 +22,7 @@ pub struct Counts {
     pub numa_nodes: usize,
 }
 
-/// The whole stamp. Takes about 10 ms, for the counter's rate.
+/// Returns the whole stamp. Takes about 10 ms, for the counter's rate.
 ///
 /// `paths` are the ones corelocal uses here: (name, state).
 pub fn collect(counts: Counts, paths: BTreeMap<String, String>) -> Machine {
@@ -43,7 +43,7 @@ pub fn collect(counts: Counts, paths: BTreeMap<String, String>) -> Machine {
     }
 }
 
-/// The value of the first line `key : value`.
+/// Returns the value of the first line `key : value`.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let fields = text.lines().filter_map(|line| line.split_once(':'));
     fields.map(|(k, v)| (k.trim(), v.trim())).find(|&(k, v)| k == key && !v.is_empty()).map(|f| f.1)
@@ -75,13 +75,13 @@ fn kernel_release() -> String {
     unsafe { CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
 
-/// The current clock source; empty without /sys.
+/// Returns the current clock source; empty without /sys.
 pub fn clocksource() -> String {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// C library and version, as known where the program was built for it.
+/// Returns the C library and its version, as known where the program was built for it.
 #[cfg(target_env = "gnu")]
 pub fn libc_version() -> String {
     // SAFETY: returns a constant string with a terminating zero.
@@ -107,7 +107,7 @@ mod x86 {
         unsafe { core::arch::x86_64::__cpuid(leaf) }
     }
 
-    /// Leaf 1 reserves bit 31 of ecx for hypervisors, which then name themselves in a leaf of
+    /// Returns what leaf 1 tells: it reserves bit 31 of ecx for hypervisors, which then name themselves in a leaf of
     /// their own.
     pub fn hypervisor_vendor() -> Option<[u8; 12]> {
         if cpuid(1).ecx >> 31 == 0 {
@@ -121,12 +121,12 @@ mod x86 {
         Some(vendor)
     }
 
-    /// Extended leaf 1, edx bit 27.
+    /// Reads extended leaf 1, edx bit 27.
     pub fn has_rdtscp() -> bool {
         cpuid(0x8000_0000).eax > 0x8000_0000 && cpuid(0x8000_0001).edx >> 27 & 1 == 1
     }
 
-    /// A reading of the counter and of `CLOCK_MONOTONIC_RAW` in nanoseconds, as close together as
+    /// Returns a reading of the counter and of `CLOCK_MONOTONIC_RAW` in nanoseconds, as close together as
     /// a few attempts get: an interruption between them would count as drift.
     fn both() -> (u64, i64) {
         let counter = || {
@@ -148,8 +148,8 @@ mod x86 {
         (tsc, ns)
     }
 
-    /// Measured against `CLOCK_MONOTONIC_RAW`, which is not slewed, over 10 ms: accurate to some ten parts per
-    /// million.
+    /// Returns the rate, measured against `CLOCK_MONOTONIC_RAW`, which is not slewed, over 10 ms: accurate to some ten
+    /// parts per million.
     pub fn tsc_mhz() -> Option<f64> {
         let (tsc_from, ns_from) = both();
         std::thread::sleep(Duration::from_millis(10));
@@ -173,7 +173,7 @@ fn tsc_mhz() -> Option<f64> {
     None
 }
 
-/// The hypervisor's vendor string; empty on bare metal or unknown.
+/// Returns the hypervisor's vendor string; empty on bare metal or unknown.
 pub fn hypervisor() -> String {
     #[cfg(target_arch = "x86_64")]
     if let Some(vendor) = x86::hypervisor_vendor() {
@@ -182,7 +182,7 @@ pub fn hypervisor() -> String {
     fs::read_to_string("/sys/hypervisor/type").unwrap_or_default().trim().to_owned()
 }
 
-/// The usual name of a hypervisor's 12 characters; those of unknown ones as they are.
+/// Returns the usual name of a hypervisor's 12 characters; those of unknown ones as they are.
 #[cfg(target_arch = "x86_64")]
 fn vendor_name(vendor: &[u8; 12]) -> String {
     let known = match vendor {

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use crate::output;
 
-/// `corelocal malloc-path`.
+/// Runs `corelocal malloc-path`.
 pub fn print_path() -> anyhow::Result<ExitCode> {
     let path = library::ours()?.alone();
     output::finish(format_args!("{path}\n"), ExitCode::SUCCESS)
@@ -48,14 +48,14 @@ pub struct Malloc {
 }
 
 impl Malloc {
-    /// The one of libc.
+    /// Returns the one of libc.
     pub fn of_libc() -> Self {
         let version = crate::machine::libc_version();
         let label = if version.is_empty() { "libc".to_owned() } else { version };
         Malloc { id: "libc".to_owned(), label, ours: false, library: None }
     }
 
-    /// What `LD_PRELOAD` has to be for a program to have it, where it was `before`.
+    /// Returns what `LD_PRELOAD` has to be for a program to have it, where it was `before`.
     pub fn preload(&self, before: Option<&OsStr>) -> Option<OsString> {
         let Some(library) = &self.library else { return before.map(OsStr::to_owned) };
         let mut value = library.clone().into_os_string();
@@ -66,14 +66,14 @@ impl Malloc {
         Some(value)
     }
 
-    /// The value of `LD_PRELOAD` for a child process that is to have this malloc and no other.
+    /// Returns the value of `LD_PRELOAD` for a child process that is to have this malloc and no other.
     pub fn alone(&self) -> String {
         let library = self.library.as_deref().unwrap_or(Path::new(""));
         library.to_string_lossy().into_owned()
     }
 }
 
-/// Where the `malloc` of this process is; empty in a program without a dynamic loader.
+/// Returns where the `malloc` of this process is; empty in a program without a dynamic loader.
 pub fn of_this_process() -> PathBuf {
     // SAFETY: RTLD_DEFAULT is a valid handle, and the name ends with a zero byte.
     let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };

@@ -46,7 +46,7 @@ pub fn finish(text: impl Display, code: ExitCode) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What to tell when standard output failed.
+/// Returns what to tell when standard output failed.
 pub fn unwritable(error: &io::Error) -> String {
     format!("cannot write to standard output: {error}; redirect it elsewhere")
 }
@@ -68,7 +68,7 @@ pub fn remark(text: impl Display) {
     let _ = anstream::stderr().lock().write_all(visible(&text).as_bytes());
 }
 
-/// A name that a file or another process gave, without what would end its line.
+/// Returns a name that a file or another process gave, without what would end its line.
 pub fn one_line(name: String) -> String {
     if is_plain(&name) {
         return name;
@@ -84,12 +84,12 @@ pub fn one_line(name: String) -> String {
     out
 }
 
-/// A path that another process gave, likewise.
+/// Returns a path that another process gave, likewise.
 pub fn path_line(path: &Path) -> String {
     one_line(path.display().to_string())
 }
 
-/// As [`one_line`], of a text that others share; it stays shared where nothing is to be changed.
+/// Does what [`one_line`] does, of a text that others share; it stays shared where nothing is to be changed.
 pub fn shared_line(name: &Arc<str>) -> Arc<str> {
     if is_plain(name) { name.clone() } else { one_line(name.to_string()).into() }
 }
@@ -98,7 +98,7 @@ fn is_plain(name: &str) -> bool {
     !name.contains(|letter| is_control(letter) || matches!(letter, '\n' | '\t'))
 }
 
-/// The text with its control characters as JSON writes them, but for lines, tabs and styles like ours.
+/// Returns the text with its control characters as JSON writes them, but for lines, tabs and styles like ours.
 fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
@@ -130,15 +130,15 @@ fn push_visible(out: &mut String, letter: char) {
     let _ = write!(out, "\\u{:04x}", u32::from(letter));
 }
 
-/// What a terminal obeys, or what changes the order in which it shows text.
+/// Returns what a terminal obeys, or what changes the order in which it shows text.
 fn is_control(letter: char) -> bool {
     let is_order = matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(letter, '\u{2066}'..='\u{2069}');
     letter.is_control() && !matches!(letter, '\n' | '\t') || is_order
 }
 
-/// How long the sequence is that `text` begins with, if it is one that our styles and tables are made of: bold, dim,
-/// a colour that can be seen, and their ends.
+/// Returns how long the sequence is that `text` begins with, if it is one that our styles and tables are made of: bold,
+/// dim, a colour that can be seen, and their ends.
 fn style_len(text: &str) -> Option<usize> {
     let codes = text.strip_prefix("\x1b[")?;
     let codes = &codes[..codes.find('m')?];

@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
-/// A page of this version of the command, with our style and nothing to load.
+/// Returns a page of this version of the command, with our style and nothing to load.
 pub fn document(version: &str, title: &Markup, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)

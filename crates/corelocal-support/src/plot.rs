@@ -30,7 +30,7 @@ const RULE: RGBColor = RGBColor(1, 2, 4);
 /// What is behind.
 pub const PAPER: RGBColor = RGBColor(1, 2, 5);
 
-/// The stand-in for colour `--s{number}`.
+/// Returns the stand-in for colour `--s{number}`.
 pub fn stand_in(number: usize) -> RGBColor {
     RGBColor(2, 2, number as u8)
 }
@@ -47,7 +47,7 @@ pub struct Entry {
     pub text: Markup,
 }
 
-/// A plot, narrow and wide: its title, a text alternative for screen readers, and a legend.
+/// Returns a plot, narrow and wide: its title, a text alternative for screen readers, and a legend.
 pub fn figure(
     key: &Markup,
     spoken: &str,
@@ -71,7 +71,7 @@ pub fn figure(
     }
 }
 
-/// The mark of row `index`.
+/// Returns the mark of row `index`.
 pub fn mark(index: usize) -> char {
     let (filled, hollow) = MARKS[index % MARKS.len()];
     if is_hollow(index) { hollow } else { filled }
@@ -80,7 +80,7 @@ pub fn mark(index: usize) -> char {
 /// A chart in which curves are drawn.
 pub type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
 
-/// An SVG with both axes, left of which there is so much room, and what `draw` draws in our colours.
+/// Returns an SVG with both axes, left of which there is so much room, and what `draw` draws in our colours.
 ///
 /// # Errors
 /// What plotters reports.
@@ -124,7 +124,7 @@ pub fn drawn(
 /// Where a tick stands on its axis and what is written there.
 pub type Tick = (f64, String);
 
-/// What is written at a tick.
+/// Returns what is written at a tick.
 fn text_at(ticks: &[Tick], place: f64) -> String {
     let tick = ticks.iter().find(|(at, _)| *at == place);
     tick.map(|(_, text)| text.clone()).unwrap_or_default()
@@ -185,7 +185,7 @@ fn styled(svg: &str) -> String {
     out
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `value`, which is positive.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is at least `value`, which is positive.
 pub fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&v| v >= value).unwrap_or(value)

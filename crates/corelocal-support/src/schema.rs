@@ -134,7 +134,7 @@ pub struct Tile {
 }
 
 impl Table {
-    /// Whether the machine was disturbed while a point of this row was measured.
+    /// Returns `true` if the machine was disturbed while a point of this row was measured.
     pub fn is_disturbed(&self, row: &Row) -> bool {
         row.points.iter().any(|point| point.disturbed)
     }
@@ -243,7 +243,7 @@ pub struct Noise {
 }
 
 impl Row {
-    /// A contestant as others offer it.
+    /// Creates a contestant as others offer it.
     pub fn new(id: &str, label: impl Into<String>) -> Self {
         Self {
             id: id.to_owned(),
@@ -255,12 +255,12 @@ impl Row {
         }
     }
 
-    /// A contestant of corelocal's own.
+    /// Returns a contestant of corelocal's own.
     pub fn ours(id: &str, label: impl Into<String>) -> Self {
         Self { ours: true, ..Self::new(id, label) }
     }
 
-    /// A figure that the source document gives for the same thing.
+    /// Returns a figure that the source document gives for the same thing.
     pub fn published(mut self, value: f64, unit: &str, on: &str) -> Self {
         self.published.push(Published { value, unit: unit.into(), on: on.into() });
         self

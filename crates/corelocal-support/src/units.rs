@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const SIZES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// A number of bytes, in three digits.
+/// Returns a number of bytes, in three digits.
 pub fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -19,7 +19,7 @@ pub fn size(bytes: u64) -> String {
     in_three_digits(value, SIZES[unit])
 }
 
-/// A count, in three digits where it is large.
+/// Returns a count, in three digits where it is large.
 pub fn count(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),
@@ -29,7 +29,7 @@ pub fn count(number: u64) -> String {
     }
 }
 
-/// An estimated count: a small one keeps its fraction.
+/// Returns an estimated count: a small one keeps its fraction.
 pub fn estimate(number: f64) -> String {
     let decimals = match number {
         ..9.995 => 2,
@@ -42,7 +42,7 @@ pub fn estimate(number: f64) -> String {
     }
 }
 
-/// A number of nanoseconds, in three digits.
+/// Returns a number of nanoseconds, in three digits.
 pub fn time(nanos: u64) -> String {
     match nanos {
         0..1000 => format!("{nanos} ns"),
@@ -53,12 +53,12 @@ pub fn time(nanos: u64) -> String {
     }
 }
 
-/// The same of seconds.
+/// Returns the same of seconds.
 pub fn seconds(seconds: f64) -> String {
     time((seconds * 1e9).round() as u64)
 }
 
-/// A difference of two clocks in nanoseconds: with its sign, and with three decimals.
+/// Returns a difference of two clocks in nanoseconds: with its sign, and with three decimals.
 pub fn signed_time(nanos: f64) -> String {
     let size = nanos.abs();
     let sign = match nanos {
@@ -75,7 +75,7 @@ pub fn signed_time(nanos: f64) -> String {
     }
 }
 
-/// How long something was watched.
+/// Returns how long something was watched.
 pub fn span(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -84,7 +84,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// A duration in nanoseconds; the largest number for one of more than 584 years.
+/// Returns a duration in nanoseconds; the largest number for one of more than 584 years.
 pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -14,7 +14,7 @@ pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), String> {
     file::write(path, content.as_ref()).map_err(|error| problem(path, &error))
 }
 
-/// Whether [`write()`] could write it now. Leaves nothing behind.
+/// Checks whether [`write()`] could write it now. Leaves nothing behind.
 ///
 /// # Errors
 /// As there.

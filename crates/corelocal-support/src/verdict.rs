@@ -22,7 +22,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The word for it.
+    /// Returns the word for it.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Faster => "faster",
@@ -33,7 +33,7 @@ impl Verdict {
     }
 }
 
-/// Where rounds lie that are no outliers (Tukey, Exploratory Data Analysis, 1977).
+/// Returns where rounds lie that are no outliers (Tukey, Exploratory Data Analysis, 1977).
 fn fences(stat: &Stat) -> (f64, f64) {
     let reach = 1.5 * (stat.q3 - stat.q1);
     ((stat.q1 - reach).max(stat.min), (stat.q3 + reach).min(stat.max))

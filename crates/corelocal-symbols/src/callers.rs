@@ -57,8 +57,8 @@ struct OnDisk {
 }
 
 impl Files {
-    /// The files that lines of `/proc/PROCESS/maps` name. `root` is the root directory of the program's paths, if it
-    /// is not the caller's: `/proc/PROCESS/root`, while the process exists.
+    /// Returns the files that lines of `/proc/PROCESS/maps` name. `root` is the root directory of the program's paths,
+    /// if it is not the caller's: `/proc/PROCESS/root`, while the process exists.
     pub fn new(maps: &str, root: Option<&Path>) -> Files {
         let mut files: Vec<OnDisk> = Vec::new();
         let mut known: HashMap<Arc<Path>, usize> = HashMap::new();
@@ -75,14 +75,14 @@ impl Files {
         Files { files, areas, contents }
     }
 
-    /// The program's own file: the first one.
+    /// Returns the program's own file: the first one.
     pub fn program(&self) -> Option<&Path> {
         self.files.first().map(|file| &*file.path)
     }
 }
 
 impl OnDisk {
-    /// The paths where it may be, the most likely one first.
+    /// Returns the paths where it may be, the most likely one first.
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
         let below_root = self.root.as_ref().and_then(|root| {
             let inner = self.path.strip_prefix("/").ok()?;
@@ -102,7 +102,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// A function of which only the name is known.
+    /// Returns a function of which only the name is known.
     pub fn named(name: &str) -> Function {
         Function { name: Some(name.into()), source: None }
     }

@@ -37,7 +37,7 @@ fn cpp(symbol: &str) -> Option<String> {
     Some(short.0)
 }
 
-/// The first [`LONGEST`] bytes of a text.
+/// Returns the first [`LONGEST`] bytes of a text.
 pub(crate) fn cut(text: &str) -> String {
     let mut end = LONGEST.min(text.len());
     while !text.is_char_boundary(end) {

@@ -124,7 +124,7 @@ impl Out<'_> {
         }
     }
 
-    /// An arrow from the slice of the thread to the one of a task that begins: a step of a flow on both.
+    /// Draws an arrow from the slice of the thread to the one of a task that begins: a step of a flow on both.
     fn flow(&mut self, event: &Event<'_>) -> io::Result<()> {
         let nanos = event.time.saturating_sub(self.first);
         for (phase, end) in [("s", ""), ("f", ",\"bp\":\"e\"")] {

@@ -26,7 +26,8 @@ impl Clock {
         Clock { readings: ascending }
     }
 
-    /// The time of these ticks: nanoseconds of CLOCK_MONOTONIC. With one reading only, a tick counts as a nanosecond.
+    /// Returns the time of these ticks: nanoseconds of CLOCK_MONOTONIC. With one reading only, a tick counts as a
+    /// nanosecond.
     pub(crate) fn time(&self, ticks: u64) -> u64 {
         let (Some(&first), Some(&last)) = (self.readings.first(), self.readings.last()) else {
             return ticks;

@@ -105,7 +105,7 @@ enum Member {
     Optional(String, Box<Member>),
 }
 
-/// All classes of a recording.
+/// Returns all classes of a recording.
 fn classes(recording: &Recording) -> Vec<Class<'_>> {
     let mut classes = Vec::new();
     for (site, number) in recording.numbered_sites() {
@@ -127,12 +127,12 @@ fn classes(recording: &Recording) -> Vec<Class<'_>> {
     classes
 }
 
-/// Whether a value of the type may be cut.
+/// Returns `true` if a value of the type may be cut.
 fn may_be_cut(of: FieldType) -> bool {
     of.is_array || matches!(of.of, Type::Str | Type::Bytes | Type::Any)
 }
 
-/// Of each field, whether a record may lack it: there may be no room left for it, or it has no value.
+/// Tells of each field whether a record may lack it: there may be no room left for it, or it has no value.
 fn optional(site: &Site) -> impl Iterator<Item = bool> + '_ {
     let ids = if site.kind == Kind::Event { 0 } else { 16 };
     site.fields.iter().scan(Some(ids), |len, (_, of)| {
@@ -141,7 +141,7 @@ fn optional(site: &Site) -> impl Iterator<Item = bool> + '_ {
     })
 }
 
-/// The members of a site's fields, behind ids of these names.
+/// Returns the members of a site's fields, behind ids of these names.
 fn members(site: &Site, ids: &[&str]) -> Vec<(String, Member)> {
     let names: Vec<String> = site.fields.iter().map(|(name, _)| identifier(name)).collect();
     let names = unique(names.iter().map(String::as_str), ids, exactly);
@@ -260,13 +260,13 @@ impl Stream {
     }
 }
 
-/// A string, without the zero bytes in it.
+/// Reads a string, without the zero bytes in it.
 fn string(to: &mut Vec<u8>, text: &str) {
     to.extend(text.bytes().filter(|byte| *byte != 0));
     to.push(0);
 }
 
-/// The value of a field.
+/// Reads the value of a field.
 fn field(to: &mut Vec<u8>, of: FieldType, value: &Value) {
     match value {
         Value::Str(text, _) => string(to, text),

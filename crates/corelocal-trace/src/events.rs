@@ -47,20 +47,20 @@ pub struct Event<'r> {
 }
 
 impl<'r> Event<'r> {
-    /// The fields that have a value.
+    /// Returns the fields that have a value.
     pub fn present_fields(&self) -> impl Iterator<Item = (&'r str, &Value)> {
         let fields = self.fields.iter().map(|(name, value)| (*name, value));
         fields.filter(|(_, value)| *value != &Value::Missing)
     }
 
-    /// Names of fields for which the record had no room.
+    /// Returns the names of fields for which the record had no room.
     pub fn absent_fields(&self) -> impl Iterator<Item = &'r str> + use<'r> {
         let site = self.site;
         let known = if self.what == What::End { site.fields.len() } else { self.fields.len() };
         site.fields.iter().skip(known).map(|(name, _)| name.as_str())
     }
 
-    /// Names of strings, blobs and arrays of which only the beginning was recorded.
+    /// Returns the names of strings, blobs and arrays of which only the beginning was recorded.
     pub fn cut_fields(&self) -> impl Iterator<Item = &'r str> {
         self.fields.iter().filter(|(_, value)| value.is_cut()).map(|(name, _)| *name)
     }
@@ -127,15 +127,15 @@ pub struct Progress {
 }
 
 impl Recording {
-    /// The events, in the order of time; of the same time, in that of buffers.
+    /// Returns the events, in the order of time; of the same time, in that of buffers.
     ///
     /// Logarithmic in the number of buffers for each event. Takes memory for the buffers that were in use at the same time.
     pub fn events(&self) -> Events<'_> {
         Events::new(self)
     }
 
-    /// The events that were not there at a look before, in the order of time among themselves: of a file that a process
-    /// writes, or of its memory, opened again. Losses are among them where the process has told them.
+    /// Returns the events that were not there at a look before, in the order of time among themselves: of a file that a
+    /// process writes, or of its memory, opened again. Losses are among them where the process has told them.
     ///
     /// ```no_run
     /// let mut progress = corelocal_trace::Progress::default();
@@ -190,12 +190,12 @@ impl<'r> Events<'r> {
         }
     }
 
-    /// How far the recording was read: all of it, once no event is left.
+    /// Returns how far the recording was read: all of it, once no event is left.
     pub fn progress(self) -> Progress {
         Progress { read: self.read, identities: Some(self.identities) }
     }
 
-    /// The records that were left out so far.
+    /// Returns the records that were left out so far.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -263,7 +263,7 @@ impl<'r> Events<'r> {
     }
 }
 
-/// A buffer that is begun again in the same place is another one.
+/// Returns a buffer that is begun again in the same place is another one.
 fn key(buffer: &Buffer) -> (u64, u64) {
     (buffer.at, buffer.begin)
 }
@@ -283,7 +283,7 @@ impl Reader {
     }
 }
 
-/// The first two words of a record's fields.
+/// Returns the first two words of a record's fields.
 fn two_words(record: &[u8]) -> [u64; 2] {
     [12, 20].map(|at| word(record, at))
 }
@@ -366,7 +366,8 @@ impl<'r> Iterator for Events<'r> {
     }
 }
 
-/// An event that no record tells: of a site with two numbers as fields. `None` if the recording has no such site.
+/// Returns an event that no record tells: of a site with two numbers as fields. `None` if the recording has no such
+/// site.
 fn made<'r>(
     recording: &'r Recording,
     name: &str,
@@ -394,7 +395,7 @@ fn made<'r>(
     })
 }
 
-/// The fields of a record, as many as it has room for.
+/// Returns the fields of a record, as many as it has room for.
 fn fields<'r>(site: &'r Site, mut bytes: &[u8]) -> Vec<(&'r str, Value)> {
     let mut fields = Vec::with_capacity(site.fields.len());
     let (of_site, of_records) = site.fields.split_at(usize::from(site.level.is_some()));

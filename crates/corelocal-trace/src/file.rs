@@ -159,48 +159,48 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The sites that are described.
+    /// Returns the sites that are described.
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.sites.iter().flatten()
     }
 
-    /// The same, with their numbers.
+    /// Returns the same, with their numbers.
     pub(crate) fn numbered_sites(&self) -> impl Iterator<Item = (&Site, u16)> {
         let numbered = self.sites.iter().zip(1..);
         numbered.filter_map(|(site, number)| site.as_ref().map(|site| (site, number)))
     }
 
-    /// The site with this number.
+    /// Returns the site with this number.
     pub(crate) fn site(&self, number: u16) -> Option<&Site> {
         self.sites.get(usize::from(number).checked_sub(1)?)?.as_ref()
     }
 
-    /// The parts of the file that were left out when it was opened. Damaged records are in
+    /// Returns the parts of the file that were left out when it was opened. Damaged records are in
     /// [`Events::problems`](crate::Events::problems).
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// The process that was recorded.
+    /// Returns the process that was recorded.
     pub fn process(&self) -> u64 {
         self.word(header::PROCESS)
     }
 
-    /// The name of the machine.
+    /// Returns the name of the machine.
     pub fn host(&self) -> String {
         let name = &self.header[header::HOST..header::HOST + 64];
         String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default())
             .into_owned()
     }
 
-    /// The name of the program's file; empty if it is not known.
+    /// Returns the name of the program's file; empty if it is not known.
     pub fn program(&self) -> String {
         let name = &self.header[header::PROGRAM..header::PROGRAM + 64];
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// The program's arguments with its own name, as far as they fit into the header.
+    /// Returns the program's arguments with its own name, as far as they fit into the header.
     pub fn arguments(&self) -> Vec<String> {
         let text = &self.header[header::ARGUMENTS..header::ARGUMENTS + 128];
         let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -208,34 +208,35 @@ impl Recording {
         arguments.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// The program's build id, in hexadecimal digits; empty if it has none.
+    /// Returns the program's build id, in hexadecimal digits; empty if it has none.
     pub fn build_id(&self) -> String {
         let len = usize::from(self.header[header::BUILD_ID]).min(32);
         crate::hex(&self.header[header::BUILD_ID + 1..][..len])
     }
 
-    /// The number that makes ids of spans those of this process.
+    /// Returns the number that makes ids of spans those of this process.
     pub(crate) fn span_key(&self) -> u64 {
         self.word(header::SPAN_KEY)
     }
 
-    /// A number that differs from recording to recording, and from dump to dump of one process.
+    /// Returns a number that differs from recording to recording, and from dump to dump of one process.
     #[cfg(feature = "export")]
     pub(crate) fn number(&self) -> u64 {
         self.span_key() ^ self.word(header::END).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Events that are not in the recording: all buffers were in use, or the file could not be written.
+    /// Returns the events that are not in the recording: all buffers were in use, or the file could not be written.
     pub fn lost(&self) -> u64 {
         self.word(header::LOST).saturating_add(self.unwritten())
     }
 
-    /// Of the [lost](Recording::lost) events, those that were in memory when the file could not be written last.
+    /// Returns how many of the [lost](Recording::lost) events, those that were in memory when the file could not be
+    /// written last.
     pub fn unwritten(&self) -> u64 {
         self.word(header::UNWRITTEN)
     }
 
-    /// What a flight recorder has overwritten. `None` if nothing was.
+    /// Returns what a flight recorder has overwritten. `None` if nothing was.
     pub fn overwritten(&self) -> Option<Overwritten> {
         let until = self.word(header::OVERWRITTEN_UNTIL);
         let [buffers, bytes] =
@@ -244,18 +245,18 @@ impl Recording {
         (buffers > 0).then_some(Overwritten { buffers, bytes, until })
     }
 
-    /// Call sites of the process that are not recorded, since it has too many.
+    /// Returns the number of call sites of the process that are not recorded, since it has too many.
     pub fn sites_left_out(&self) -> u64 {
         self.word(header::SITES_LEFT_OUT)
     }
 
-    /// Whether the file of a recording to disk was not completed: the process goes on, or it has ended without a flush, by a
-    /// signal or `_exit`. Up to a flush interval of its last events is missing then.
+    /// Returns `true` if the file of a recording to disk was not completed: the process goes on, or it has ended
+    /// without a flush, by a signal or `_exit`. Up to a flush interval of its last events is missing then.
     pub fn is_open_ended(&self) -> bool {
         self.word(header::PACKED) == STREAM && self.word(header::ENDING) == OPEN_END
     }
 
-    /// Lines for people: what the recording lacks.
+    /// Returns the lines for people: what the recording lacks.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let (lost, unwritten) = (self.word(header::LOST), self.unwritten());
@@ -291,23 +292,23 @@ impl Recording {
         remarks
     }
 
-    /// How often buffers were begun.
+    /// Returns how often buffers were begun.
     pub fn begun(&self) -> u64 {
         self.word(header::TICKETS)
     }
 
-    /// The bytes of events that the memory has room for.
+    /// Returns the bytes of events that the memory has room for.
     pub fn room(&self) -> u64 {
         self.word(header::BUFFERS).saturating_mul(BUFFER_LEN as u64)
     }
 
-    /// The error number of the last attempt to write the file of a recording to disk.
+    /// Returns the error number of the last attempt to write the file of a recording to disk.
     pub fn disk_error(&self) -> Option<i32> {
         let error = self.word(header::DISK_ERROR) as i32;
         (error != 0).then_some(error)
     }
 
-    /// Whether it is a file that was written, and not the memory of a process.
+    /// Returns `true` if it is a file that was written, and not the memory of a process.
     pub fn is_file(&self) -> bool {
         self.word(header::PACKED) != 0
     }
@@ -343,7 +344,8 @@ impl Recording {
         Ok(())
     }
 
-    /// A lower bound of the time of all events, and an upper one for files that are complete: nanoseconds since 1970.
+    /// Returns a lower bound of the time of all events, and an upper one for files that are complete: nanoseconds since
+    /// 1970.
     pub fn time_of_start(&self) -> u64 {
         self.clock.time(self.word(header::START)).wrapping_add(self.realtime())
     }
@@ -356,12 +358,12 @@ impl Recording {
         &self.clock
     }
 
-    /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
+    /// Returns the nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
     pub(crate) fn realtime(&self) -> u64 {
         self.word(header::REALTIME)
     }
 
-    /// The records of a buffer: as much of them as there is.
+    /// Returns the records of a buffer: as much of them as there is.
     pub(crate) fn records(&self, of: &Buffer) -> io::Result<Vec<u8>> {
         let mut records = vec![0; of.len];
         let len = self.bytes.read(of.at, &mut records)?;
@@ -369,7 +371,7 @@ impl Recording {
         Ok(records)
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     fn word(&self, at: usize) -> u64 {
         word(&*self.header, at)
     }
@@ -379,7 +381,7 @@ impl Recording {
     }
 }
 
-/// A time since 1970 for people.
+/// Returns a time since 1970 for people.
 fn time_in_utc(nanos: u64) -> String {
     let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
@@ -393,7 +395,7 @@ fn time_in_utc(nanos: u64) -> String {
     )
 }
 
-/// How many bytes the whole records at the beginning have.
+/// Returns how many bytes the whole records at the beginning have.
 fn whole(records: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -405,13 +407,13 @@ fn whole(records: &[u8]) -> usize {
     }
 }
 
-/// The word at this place; 0 behind the end.
+/// Returns the word at this place; 0 behind the end.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
     let word = at.checked_add(8).and_then(|end| bytes.get(at..end));
     word.and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// The site that these bytes describe.
+/// Returns the site that these bytes describe.
 fn site(bytes: &[u8]) -> Option<Site> {
     let len = word(bytes, 0) >> (8 * SITE_TEXT_LEN);
     let text = bytes.get(SITE_TEXT..)?.get(..len as usize)?;

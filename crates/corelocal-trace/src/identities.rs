@@ -39,12 +39,12 @@ struct Open {
 }
 
 impl Identities {
-    /// Of a recording's events, which must be given in their order.
+    /// Creates those of a recording's events, which must be given in their order.
     pub(crate) fn new(recording: &Recording) -> Identities {
         Identities { key: recording.span_key(), open: HashMap::new() }
     }
 
-    /// What is known of the next event.
+    /// Returns what is known of the next event.
     pub(crate) fn of(&mut self, event: &Event<'_>) -> Identity {
         let span = combine(event.span, self.key);
         match event.what {

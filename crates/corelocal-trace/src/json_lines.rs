@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::Event;
 
-/// An event as a line, without its end.
+/// Returns an event as a line, without its end.
 pub fn line(event: &Event<'_>) -> String {
     let fields = event.present_fields().map(|(name, value)| (name.to_owned(), value.to_json()));
     let fields: Map<String, Json> = fields.collect();

@@ -107,7 +107,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns year, month and day of a day since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
 pub(crate) fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

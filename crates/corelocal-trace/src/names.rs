@@ -4,7 +4,7 @@
 //! 1. The fields of a site have different names. The first one of a name keeps it.
 //! 2. A name depends on its site alone, or, in a table of all sites, on the sites together: not on their order.
 
-/// The names, with a number behind those that are taken: by an earlier one, or by one of these.
+/// Returns the names, with a number behind those that are taken: by an earlier one, or by one of these.
 pub(crate) fn unique<'n>(
     names: impl IntoIterator<Item = &'n str>,
     taken: &[&str],
@@ -23,18 +23,18 @@ pub(crate) fn unique<'n>(
     found
 }
 
-/// Names are the same if all their bytes are.
+/// Returns `true` if names are the same: all their bytes are.
 pub(crate) fn exactly(a: &str, b: &str) -> bool {
     a == b
 }
 
-/// Names are the same if they differ in the case of ASCII letters only, as in SQL.
+/// Returns `true` if names are the same, or differ in the case of ASCII letters only, as in SQL.
 #[cfg(feature = "export")]
 pub(crate) fn but_for_case(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }
 
-/// A name of ASCII letters, digits and underscores, which does not begin with a digit.
+/// Returns a name of ASCII letters, digits and underscores, which does not begin with a digit.
 pub(crate) fn identifier(name: &str) -> String {
     let is_allowed = |c: char| c.is_ascii_alphanumeric();
     let mut name: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).collect();

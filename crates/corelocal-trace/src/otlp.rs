@@ -121,7 +121,7 @@ impl<'r> Spans<'r> {
 }
 
 impl Spans<'_> {
-    /// The spans that have not ended, as if they did at this time.
+    /// Returns the spans that have not ended, as if they did at this time.
     fn end_all(&mut self, time: u64) -> Vec<SpanData> {
         let open = self.open.drain().map(|(_, (identity, begin, events))| {
             let mut span = span(&identity, &begin, events, time);

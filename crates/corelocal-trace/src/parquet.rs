@@ -111,7 +111,7 @@ fn begin(file: File, rows: &Rows) -> io::Result<ArrowWriter<File>> {
     ArrowWriter::try_new(file, rows.schema(), Some(properties)).map_err(io_error)
 }
 
-/// The name of the file for an hour since 1970: of this machine, process and recording.
+/// Returns the name of the file for an hour since 1970: of this machine, process and recording.
 fn part(recording: &Recording, hour: u64) -> String {
     let (year, month, day) = date(hour / 24);
     let host: String = recording

@@ -158,7 +158,7 @@ impl File {
         self.packet(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })
     }
 
-    /// The number of a track, which is described if it is new.
+    /// Returns the number of a track, which is described if it is new.
     fn track(&mut self, track: Track, name: &str, thread_name: &Arc<str>) -> io::Result<u64> {
         match track {
             Track::Thread(tid) => {
@@ -215,7 +215,7 @@ impl File {
         }
     }
 
-    /// An instant on the track of the parent, from which an arrow leads to a span that begins on another track.
+    /// Writes an instant on the track of the parent, from which an arrow leads to a span that begins on another track.
     fn start_flow(&mut self, of_parent: Track, event: &Event<'_>) -> io::Result<()> {
         let track = self.track(of_parent, event.name, &event.thread_name)?;
         self.packet(TracePacket {
@@ -232,7 +232,7 @@ impl File {
         })
     }
 
-    /// An event, with the id of a flow that leads to it.
+    /// Writes an event, with the id of a flow that leads to it.
     fn event_in(
         &mut self,
         of: Type,
@@ -282,7 +282,7 @@ impl File {
         })
     }
 
-    /// A span that began in an earlier file.
+    /// Begins a span that began in an earlier file.
     fn begin_again(
         &mut self,
         track: Track,
@@ -325,13 +325,13 @@ impl File {
     }
 }
 
-/// The number of a track of a tree of task spans.
+/// Returns the number of a track of a tree of task spans.
 fn task(tree: u64, nth: u32) -> u64 {
     // Neither the process's nor a thread's: these have other highest bytes.
     tree.wrapping_add(u64::from(nth).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1 << 63
 }
 
-/// The number of a name, which is added to `new` the first time.
+/// Returns the number of a name, which is added to `new` the first time.
 fn intern(known: &mut HashMap<String, u64>, name: &str, new: &mut Vec<InternedName>) -> u64 {
     if let Some(iid) = known.get(name) {
         return *iid;

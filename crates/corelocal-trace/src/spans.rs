@@ -57,7 +57,7 @@ pub(crate) struct Spans<'r> {
 }
 
 impl<'r> Spans<'r> {
-    /// Of a recording's events, which must be given in their order.
+    /// Creates those of a recording's events, which must be given in their order.
     pub(crate) fn new(recording: &Recording) -> Spans<'r> {
         Spans { is_lossy: recording.lost() > 0, ..Spans::default() }
     }
@@ -126,7 +126,7 @@ impl<'r> Spans<'r> {
         Track::Task(tree, at as u32)
     }
 
-    /// Where an open span is shown: one of a task, or of this thread.
+    /// Returns where an open span is shown: one of a task, or of this thread.
     fn track_of(&self, id: u64, thread: u32) -> Option<Track> {
         let is_it = |open: &Open<'_>| open.id == id;
         let of_task = self.tree_of.get(&id).and_then(|tree| {
@@ -170,7 +170,7 @@ impl<'r> Spans<'r> {
         steps
     }
 
-    /// The spans that are open, the outer ones first.
+    /// Returns the spans that are open, the outer ones first.
     pub(crate) fn open(&self) -> Vec<(Track, Open<'r>)> {
         let mut threads: Vec<_> = self.threads.iter().collect();
         threads.sort_unstable_by_key(|(thread, _)| **thread);

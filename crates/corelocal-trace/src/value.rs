@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// As JSON: a blob as hexadecimal digits.
+    /// Returns it as JSON: a blob as hexadecimal digits.
     pub fn to_json(&self) -> Json {
         match self {
             Value::Unsigned(number) | Value::Duration(number) => (*number).into(),
@@ -43,12 +43,12 @@ impl Value {
         }
     }
 
-    /// Whether only its beginning was recorded.
+    /// Returns `true` if only its beginning was recorded.
     pub fn is_cut(&self) -> bool {
         matches!(self, Value::Str(_, true) | Value::Bytes(_, true) | Value::Array(_, true))
     }
 
-    /// The text of a string, with an ellipsis if it was cut; of another value as JSON.
+    /// Returns the text of a string, with an ellipsis if it was cut; of another value as JSON.
     pub fn text(&self) -> String {
         match self {
             Value::Str(text, was_cut) => {
@@ -92,7 +92,7 @@ impl Value {
     }
 }
 
-/// Text that was cut, without a part of a character at its end.
+/// Returns the text that was cut, without a part of a character at its end.
 fn up_to_character(text: &[u8]) -> &[u8] {
     match std::str::from_utf8(text) {
         Err(error) if error.error_len().is_none() => &text[..error.valid_up_to()],
@@ -100,7 +100,7 @@ fn up_to_character(text: &[u8]) -> &[u8] {
     }
 }
 
-/// A number of a type that has a length, which is that of the bytes.
+/// Returns a number of a type that has a length, which is that of the bytes.
 fn number(of: Type, bytes: &[u8]) -> Value {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -127,7 +127,7 @@ fn take<'b>(bytes: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
     Some(taken)
 }
 
-/// Hexadecimal digits.
+/// Returns hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);

@@ -51,7 +51,7 @@ pub struct TraceLayer {
 }
 
 impl TraceLayer {
-    /// A layer.
+    /// Creates a layer.
     #[must_use]
     pub fn new() -> TraceLayer {
         TraceLayer::default()
@@ -220,13 +220,13 @@ impl Visit for Visitor<'_> {
     }
 }
 
-/// The site of a call site, if it is on.
+/// Returns the site of a call site, if it is on.
 #[inline]
 fn wanted(metadata: &'static Metadata<'static>) -> Option<(&'static Site, Wanted)> {
     registered(&sites(metadata)?.own, metadata)
 }
 
-/// The site of values that are recorded later in a span.
+/// Returns the site of values that are recorded later in a span.
 fn later(metadata: &'static Metadata<'static>) -> Option<(&'static Site, Wanted)> {
     registered(&sites(metadata)?.later, metadata)
 }

@@ -57,25 +57,25 @@ pub struct Uptime<C = SystemClocks> {
 macro_rules! digits {
     ($Timer:ident, $with:ident) => {
         impl $Timer {
-            /// To the microsecond.
+            /// Creates one that shows time to the microsecond.
             #[must_use]
             pub fn new() -> $Timer {
                 $Timer::$with(Digits::Micros)
             }
 
-            /// To the second.
+            /// Creates one that shows time to the second.
             #[must_use]
             pub fn seconds() -> $Timer {
                 $Timer::$with(Digits::Seconds)
             }
 
-            /// To the millisecond.
+            /// Creates one that shows time to the millisecond.
             #[must_use]
             pub fn millis() -> $Timer {
                 $Timer::$with(Digits::Millis)
             }
 
-            /// To the nanosecond.
+            /// Creates one that shows time to the nanosecond.
             #[must_use]
             pub fn nanos() -> $Timer {
                 $Timer::$with(Digits::Nanos)
@@ -94,7 +94,7 @@ impl Utc {
 }
 
 impl<C> Utc<C> {
-    /// With other clocks: those of a test, say.
+    /// Creates one with other clocks: those of a test, say.
     ///
     /// ```
     /// use corelocal::clock::{MockClocks, Timestamp};
@@ -120,7 +120,7 @@ impl Uptime {
 }
 
 impl<C> Uptime<C> {
-    /// With other clocks, by which it counts from now: see [`Utc::with_clocks`].
+    /// Creates one with other clocks, by which it counts from now: see [`Utc::with_clocks`].
     #[must_use]
     pub fn with_clocks<D: Clocks>(self, clocks: D) -> Uptime<D> {
         Uptime { since: clocks.now(), clocks, digits: self.digits }

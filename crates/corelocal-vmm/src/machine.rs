@@ -61,7 +61,7 @@ enum Exit {
 }
 
 impl Machine {
-    /// A machine with so many cpus, at most 64, none of which has run yet.
+    /// Creates a machine with so many cpus, at most 64, none of which has run yet.
     ///
     /// # Errors
     /// [`Unavailable`] for more cpus than that, where there is no `/dev/kvm`, where this process may not open it, or where KVM lacks
@@ -96,7 +96,7 @@ impl Machine {
         Ok((Machine { vm, memory, cpus }, vcpus))
     }
 
-    /// The clock page of a cpu, zero until its first step; `None` if the machine has no such cpu.
+    /// Returns the clock page of a cpu, zero until its first step; `None` if the machine has no such cpu.
     pub fn page(&self, cpu: usize) -> Option<&Page> {
         if cpu < self.cpus { self.memory.page(cpu) } else { None }
     }
@@ -110,7 +110,7 @@ impl Machine {
         self.vm.set_clock(&clock).map_err(doing("KVM_SET_CLOCK"))
     }
 
-    /// The guest's clock by KVM's own reckoning, in nanoseconds.
+    /// Returns the guest's clock by KVM's own reckoning, in nanoseconds.
     ///
     /// # Errors
     /// [`Unavailable`] if KVM refuses.
@@ -129,7 +129,7 @@ impl Vcpu {
         self.enter(Request::Step)
     }
 
-    /// As [`step`](Self::step); but first the guest acknowledges that it was stopped, as its kernel does.
+    /// Does what [`step`](Self::step) does; but first the guest acknowledges that it was stopped, as its kernel does.
     /// The very first step acknowledges nothing.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Vcpu {
         Ok(())
     }
 
-    /// The registers as `payload` wants them.
+    /// Sets the registers as `payload` wants them.
     fn reset(&self) -> Result<(), Unavailable> {
         let mut system = self.fd.get_sregs().map_err(doing("KVM_GET_SREGS"))?;
         system.cs.base = 0;

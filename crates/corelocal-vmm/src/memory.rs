@@ -38,7 +38,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeroed memory with the program in it.
+    /// Creates zeroed memory with the program in it.
     pub fn new() -> io::Result<Memory> {
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -65,7 +65,7 @@ impl Memory {
         MAILBOXES_AT + vcpu * STRIDE
     }
 
-    /// The clock page of a cpu, if there can be such a cpu.
+    /// Returns the clock page of a cpu, if there can be such a cpu.
     pub fn page(&self, vcpu: usize) -> Option<&Page> {
         let at = (vcpu < CPUS).then(|| self.at(Memory::page_at(vcpu)))?;
         // SAFETY: the place is in the memory (1) and a multiple of 64, any bytes are a page, and it is made of
@@ -73,14 +73,14 @@ impl Memory {
         Some(unsafe { &*at.cast::<Page>() })
     }
 
-    /// The counter of the cpu's last step. The cpu is not in guest mode.
+    /// Returns the counter of the cpu's last step. The cpu is not in guest mode.
     pub fn counter(&self, vcpu: usize) -> u64 {
         let at = self.at(Memory::mailbox_at(vcpu) + payload::COUNTER_AT);
         // SAFETY: in the memory (1) and aligned; the guest is not running (2).
         unsafe { at.cast::<u64>().read_volatile() }
     }
 
-    /// What the guest does after this step. The cpu is not in guest mode.
+    /// Tells what the guest does after this step. The cpu is not in guest mode.
     pub fn request(&self, vcpu: usize, request: payload::Request) {
         // SAFETY: in the memory (1); the guest is not running (2).
         unsafe {

@@ -129,8 +129,8 @@ pub(crate) mod private {
 
         #[doc(hidden)]
         fn index() -> Index;
-        /// Like [`index`](Sealed::index) in fewer instructions, for sections that are not repeated in a loop. `None`
-        /// until the thread's registration is known.
+        /// Does what [`index`](Sealed::index) does in fewer instructions, for sections that are not repeated in a loop.
+        /// `None` until the thread's registration is known.
         #[doc(hidden)]
         #[inline(always)]
         fn settled_index() -> Option<Index> {
@@ -139,12 +139,12 @@ pub(crate) mod private {
         /// Assigns a slot to an id.
         #[doc(hidden)]
         fn assign(id: u32) -> Option<u32>;
-        /// The number of slots.
+        /// Returns the number of slots.
         #[doc(hidden)]
         fn capacity() -> u32 {
             super::capacity()
         }
-        /// The distance to the next slot that the same id may get.
+        /// Returns the distance to the next slot that the same id may get.
         #[doc(hidden)]
         fn stride() -> u32 {
             1
@@ -233,7 +233,7 @@ pub fn home<I: SlotIndex>(slot: u32) -> Option<u32> {
     (I::BY_NODE && slot < capacity_of::<I>()).then(|| slot % <I as private::Sealed>::stride())
 }
 
-/// The number of shared slots of every region: enough to keep contention among threads without an id low.
+/// Returns the number of shared slots of every region: enough to keep contention among threads without an id low.
 pub(crate) fn shared_capacity() -> u32 {
     capacity().min(sys::thread::LEASES)
 }
@@ -329,7 +329,7 @@ pub fn in_use<I: SlotIndex>() -> u32 {
     in_use
 }
 
-/// Slots from this one on were never used, by objects whose slots go by node or by other objects.
+/// Returns the first of the slots that were never used, by objects whose slots go by node or by other objects.
 pub(crate) fn highest_water(by_node: bool) -> u32 {
     #[cfg(not(loom))]
     let highest_water = match by_node {
@@ -357,7 +357,7 @@ fn id_of_this_thread<I: SlotIndex>() -> Option<u32> {
     (id < capacity()).then_some(id)
 }
 
-/// The offset of the slot that the calling thread's id has, if it has one. A hint, like [`current`].
+/// Returns the offset of the slot that the calling thread's id has, if it has one. A hint, like [`current`].
 #[inline]
 pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
     let index = I::index();
@@ -373,7 +373,7 @@ pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
     is_offset(entry).then_some(entry)
 }
 
-/// The cold path of an unavailable section: registers the thread and assigns its id a slot.
+/// Returns the cold path of an unavailable section: registers the thread and assigns its id a slot.
 ///
 /// True if another attempt may succeed. The id may change right afterwards; then the next attempt prepares the new
 /// one.
@@ -382,8 +382,8 @@ pub(crate) fn prepare<I: SlotIndex>() -> bool {
     id_of_this_thread::<I>().and_then(<I as private::Sealed>::assign).is_some()
 }
 
-/// The shared slot of a thread that will never run critical sections, and that has used shared slots before. Found
-/// without checking for sections again.
+/// Returns the shared slot of a thread that will never run critical sections, and that has used shared slots before.
+/// Found without checking for sections again.
 #[inline(always)]
 pub(crate) fn shared_slot_for_good(object: &Slots) -> Option<u32> {
     if !sys::rseq::is_off_here() {
@@ -395,7 +395,7 @@ pub(crate) fn shared_slot_for_good(object: &Slots) -> Option<u32> {
     Some(slot)
 }
 
-/// The shared slot for an operation that uses atomics because critical sections are unavailable.
+/// Returns the shared slot for an operation that uses atomics because critical sections are unavailable.
 pub(crate) fn shared_slot(object: &Slots) -> u32 {
     let slot = sys::thread::lease(shared_capacity());
     object.open_shared(slot);

@@ -141,7 +141,7 @@ impl Truth for Kernel {
 
 static SELECTOR: Selector<Kernel> = Selector::new();
 
-/// Now, as an [`Instant`]: see [`Instant::now`].
+/// Returns now, as an [`Instant`]: see [`Instant::now`].
 #[inline]
 #[must_use]
 pub fn now() -> Instant {
@@ -191,7 +191,7 @@ clocks! {
     tai, tai_unordered, Tai;
 }
 
-/// `CLOCK_MONOTONIC` at the last timer tick, in nanoseconds: up to some milliseconds ago, for the cost of
+/// Returns `CLOCK_MONOTONIC` at the last timer tick, in nanoseconds: up to some milliseconds ago, for the cost of
 /// reading memory. Async-signal-safe.
 #[inline]
 #[must_use]
@@ -199,20 +199,20 @@ pub fn coarse() -> u64 {
     SELECTOR.read_coarse(Clock::MonotonicCoarse)
 }
 
-/// [`coarse`] without a call of a function. `None` now and then, and where the vDSO's data is not read.
+/// Does what [`coarse`] does without a call of a function. `None` now and then, and where the vDSO's data is not read.
 #[inline(always)]
 pub(crate) fn coarse_fast() -> Option<u64> {
     SELECTOR.read_coarse_fast(Clock::MonotonicCoarse)
 }
 
-/// `CLOCK_REALTIME` at the last timer tick, in nanoseconds, as [`coarse`].
+/// Returns `CLOCK_REALTIME` at the last timer tick, in nanoseconds, as [`coarse`].
 #[inline]
 #[must_use]
 pub fn realtime_coarse() -> u64 {
     SELECTOR.read_coarse(Clock::RealtimeCoarse)
 }
 
-/// Which back-end serves, and why better ones do not.
+/// Returns which back-end serves, and why better ones do not.
 ///
 /// Before the first reading nothing was tried, and the vDSO is named.
 #[must_use]

@@ -29,7 +29,7 @@ pub(crate) mod cell {
     pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        /// A cell with a value in it.
+        /// Creates a cell with a value in it.
         #[inline(always)]
         pub(crate) const fn new(value: T) -> Self {
             UnsafeCell(core::cell::UnsafeCell::new(value))

@@ -134,19 +134,19 @@ mod global {
     /// The domain of the functions of this module, and of [`Rcu::new`](super::Rcu::new).
     pub static GLOBAL: Domain = Domain::named("global");
 
-    /// [`Domain::read`] of the global domain.
+    /// Calls [`Domain::read`] of the global domain.
     #[inline(always)]
     pub fn read() -> Guard {
         GLOBAL.read()
     }
 
-    /// [`Domain::quiescent_reader`] of the global domain.
+    /// Calls [`Domain::quiescent_reader`] of the global domain.
     #[must_use]
     pub fn quiescent_reader() -> QuiescentReader {
         GLOBAL.quiescent_reader()
     }
 
-    /// [`Domain::synchronize`] of the global domain.
+    /// Calls [`Domain::synchronize`] of the global domain.
     ///
     /// # Errors
     /// As for [`Domain::synchronize`].
@@ -154,7 +154,7 @@ mod global {
         GLOBAL.synchronize()
     }
 
-    /// [`Domain::synchronize_timeout`] of the global domain.
+    /// Calls [`Domain::synchronize_timeout`] of the global domain.
     ///
     /// # Errors
     /// As for [`Domain::synchronize_timeout`].
@@ -162,31 +162,31 @@ mod global {
         GLOBAL.synchronize_timeout(span)
     }
 
-    /// [`Domain::start_poll`] of the global domain.
+    /// Calls [`Domain::start_poll`] of the global domain.
     #[must_use]
     pub fn start_poll() -> Ticket {
         GLOBAL.start_poll()
     }
 
-    /// [`Domain::defer`] of the global domain.
+    /// Calls [`Domain::defer`] of the global domain.
     #[cfg(feature = "std")]
     pub fn defer(run: impl FnOnce() + Send + 'static) {
         GLOBAL.defer(run);
     }
 
-    /// [`Domain::defer_drop`] of the global domain.
+    /// Calls [`Domain::defer_drop`] of the global domain.
     #[cfg(feature = "std")]
     pub fn defer_drop<T: ?Sized + Send + 'static>(value: std::boxed::Box<T>) {
         GLOBAL.defer_drop(value);
     }
 
-    /// [`Domain::flush`] of the global domain.
+    /// Calls [`Domain::flush`] of the global domain.
     #[cfg(feature = "std")]
     pub fn flush() {
         GLOBAL.flush();
     }
 
-    /// [`Domain::barrier`] of the global domain.
+    /// Calls [`Domain::barrier`] of the global domain.
     ///
     /// # Errors
     /// As for [`Domain::barrier`].

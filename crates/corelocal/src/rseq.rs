@@ -269,19 +269,19 @@ sections! {
     /// - The slot's first word is as [`sections`] requires.
     fn add_fetch(n: u64) -> Yielded;
 
-    /// [`store_if_equal`] on the word at `offset` bytes into the slot.
+    /// Does what [`store_if_equal`] does on the word at `offset` bytes into the slot.
     ///
     /// # Safety
     /// - That word is as [`sections`] requires.
     fn store_if_equal_at(offset: usize, expected: u64, n: u64) -> Exit;
 
-    /// [`exchange`] on the word at `offset` bytes into the slot.
+    /// Does what [`exchange`] does on the word at `offset` bytes into the slot.
     ///
     /// # Safety
     /// - That word is as [`sections`] requires.
     fn exchange_at(offset: usize, n: u64) -> Yielded;
 
-    /// [`add_fetch`] on the word at `offset` bytes into the slot.
+    /// Does what [`add_fetch`] does on the word at `offset` bytes into the slot.
     ///
     /// # Safety
     /// - That word is as [`sections`] requires.
@@ -322,7 +322,7 @@ sections! {
     ///   requires. Top and limit may also be written by other threads at any time.
     fn pop_at(offset: usize) -> Popped;
 
-    /// [`pop_at`], if the number before the stack is more than 1. That number is then decremented.
+    /// Does what [`pop_at`] does, if the number before the stack is more than 1. That number is then decremented.
     ///
     /// # Safety
     /// - As [`pop_at`], for the word before the stack as well. While that word is 0 or 1 other threads may write it,
@@ -343,7 +343,7 @@ sections! {
     ///   consumer may also advance the head up to the tail.
     fn ring_push(item: MaybeUninit<u64>, mask: u64) -> Exit;
 
-    /// [`ring_push`] of an item of `n` words, at least one.
+    /// Does what [`ring_push`] does of an item of `n` words, at least one.
     ///
     /// # Safety
     /// - As [`ring_push`], for items of `n` words.
@@ -357,7 +357,7 @@ sections! {
     ///   for a word that other threads do not access.
     fn queue_push(item: MaybeUninit<u64>) -> Exit;
 
-    /// [`queue_push`] of an item of `n` words, at least one.
+    /// Does what [`queue_push`] does of an item of `n` words, at least one.
     ///
     /// # Safety
     /// - As [`queue_push`], for `n` words.
@@ -381,20 +381,20 @@ sections! {
     /// - `from` is valid for reads of `n` words.
     fn trace_push(thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 
-    /// [`trace_push`] behind this time, in place of the time stamp counter.
+    /// Does what [`trace_push`] does behind this time, in place of the time stamp counter.
     ///
     /// # Safety
     /// - As [`trace_push`].
     fn trace_push_timed(thread: u64, time: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 
-    /// [`trace_push`] for any owner, of words whose first one is the time. This is the owner afterwards.
+    /// Does what [`trace_push`] does for any owner, of words whose first one is the time. This is the owner afterwards.
     ///
     /// # Safety
     /// - As [`trace_push`].
     fn trace_context(owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit;
 }
 
-/// The critical section `clear_if_clear`: stores 0 in a word if another word is 0.
+/// Runs the critical section `clear_if_clear`, which stores 0 in a word if another word is 0.
 ///
 /// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the gate guarantees that no thread is
 /// between a read of the old gate and its store.
@@ -412,7 +412,7 @@ pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u3
     unsafe { arch::clear_if_clear(area, gate, word) }
 }
 
-/// The critical section `load`: loads a pointer, and the words at it.
+/// Runs the critical section `load`, which loads a pointer, and the words at it.
 ///
 /// A [fence](crate::sys::membarrier::private_expedited_rseq) after a change of the pointer guarantees that no thread is
 /// between a load of the old pointer and its last load from there.
@@ -431,7 +431,7 @@ pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8
     unsafe { arch::load(area, pointer) }
 }
 
-/// [`load`] of a word, with microseconds between the two loads.
+/// Does what [`load`] does of a word, with microseconds between the two loads.
 ///
 /// # Safety
 /// - As [`load`].

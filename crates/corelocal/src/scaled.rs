@@ -2,7 +2,7 @@
 
 use std::env;
 
-/// `operations`, times `CORELOCAL_TEST_SCALE` where that is set: an emulated machine is slow. One at least.
+/// Returns `operations`, times `CORELOCAL_TEST_SCALE` where that is set: an emulated machine is slow. One at least.
 #[allow(dead_code, reason = "not every test binary uses it")]
 pub fn scaled(operations: u64) -> u64 {
     let Some(scale) = env::var_os("CORELOCAL_TEST_SCALE") else { return operations };

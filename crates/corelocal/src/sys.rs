@@ -61,7 +61,7 @@ pub mod without_libc {
     pub use super::syscall::syscall;
 }
 
-/// `getpid()`, see getpid(2).
+/// Calls `getpid()`, see getpid(2).
 ///
 /// The process id; 0 where the kernel does not say.
 #[doc(alias = "getpid")]
@@ -71,7 +71,7 @@ pub fn process_id() -> u32 {
     unsafe { syscall::syscall(libc::SYS_getpid, [0; 6]) }.map_or(0, |id| id as u32)
 }
 
-/// The calling thread's cpu, asked of the vDSO, or of the kernel where there is none.
+/// Returns the calling thread's cpu, asked of the vDSO, or of the kernel where there is none.
 pub(crate) fn current_cpu() -> Option<u32> {
     // A model must take the same way each time it is replayed, and Miri's machine has no cpus.
     if cfg!(any(loom, miri)) {
@@ -80,12 +80,12 @@ pub(crate) fn current_cpu() -> Option<u32> {
     current_cpu_and_node().map(|(cpu, _)| cpu)
 }
 
-/// The NUMA node of the calling thread's cpu, asked of the kernel.
+/// Returns the NUMA node of the calling thread's cpu, asked of the kernel.
 pub(crate) fn current_node() -> Option<u32> {
     current_cpu_and_node().map(|(_, node)| node)
 }
 
-/// `getcpu(&cpu, &node)`, see getcpu(2).
+/// Calls `getcpu(&cpu, &node)`, see getcpu(2).
 ///
 /// The calling thread's cpu and that cpu's NUMA node, asked of the vDSO at once, or of the kernel.
 #[doc(alias = "getcpu")]
@@ -116,7 +116,7 @@ pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
     asked.ok().map(|_| (cpu, node))
 }
 
-/// `sigaltstack(NULL, &old)`, see sigaltstack(2).
+/// Calls `sigaltstack(NULL, &old)`, see sigaltstack(2).
 ///
 /// Whether the calling thread runs on the stack that it has for signals (`sigaltstack(2)`), which may be short.
 #[doc(alias = "sigaltstack")]

@@ -312,8 +312,8 @@ pub fn switch(pattern: &str, is_on: bool) -> Result<usize, SwitchError> {
     rules::add(pattern, is_on.into())
 }
 
-/// As [`switch`], but one event of `every` is recorded, or one span, by chance: no core has to know what others
-/// recorded. Readers of the recording are told. 0 is off, 1 is all.
+/// Does what [`switch`] does, but one event of `every` is recorded, or one span, by chance: no core has to know what
+/// others recorded. Readers of the recording are told. 0 is off, 1 is all.
 ///
 /// An event that is not recorded costs a reading of the time stamp counter.
 ///

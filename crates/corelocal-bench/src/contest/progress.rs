@@ -22,7 +22,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// On standard error.
+    /// Creates one on standard error.
     pub fn new(place: String) -> Self {
         let style = ProgressStyle::with_template("  {bar:24} {percent:>3}%  {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -36,25 +36,25 @@ impl Progress {
         self.bar.set_length(steps);
     }
 
-    /// What is measured now.
+    /// Shows what is measured now.
     pub fn set_message(&self, message: impl Into<String>) {
         self.bar.set_message(message.into());
         self.say();
     }
 
-    /// So many steps are done.
+    /// Shows that so many steps are done.
     pub fn set_position(&self, steps: u64) {
         self.bar.set_position(steps);
         self.say();
     }
 
-    /// One more step is done.
+    /// Shows that one more step is done.
     pub fn advance(&self) {
         self.bar.inc(1);
         self.say();
     }
 
-    /// The table is done.
+    /// Shows that the table is done.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -91,7 +91,7 @@ impl<B: Body> Contest<B> {
         self.table
     }
 
-    /// One point for each contestant that came through.
+    /// Adds one point for each contestant that came through.
     fn add_points(
         &mut self,
         x: Option<f64>,
@@ -119,7 +119,7 @@ impl<B: Body> Contest<B> {
         }
     }
 
-    /// A row without points says why; a row with gaps has them explained under the table.
+    /// Has a row without points say why, and explains the gaps of a row under the table.
     fn explain(&mut self, failures: Vec<Vec<(String, String)>>) {
         for (row, reasons) in self.table.rows.iter_mut().zip(failures) {
             if row.points.is_empty() && row.unavailable.is_none() {
@@ -135,7 +135,7 @@ impl<B: Body> Contest<B> {
     }
 }
 
-/// The other units of `samples`, whose values are summed up in `value`; without a cpu time that
+/// Returns the other units of `samples`, whose values are summed up in `value`; without a cpu time that
 /// says the same as the wall time.
 fn extras(samples: &[Sample], value: &Stat) -> BTreeMap<String, Stat> {
     let names = samples.first().map_or(&[][..], |sample| &sample.extra[..]);

@@ -41,13 +41,13 @@ struct Shift {
     slice: Duration,
 }
 
-/// A contestant whose data is made anew, by `build(threads)`, for every number of threads.
+/// Returns a contestant whose data is made anew, by `build(threads)`, for every number of threads.
 pub fn crew<'a>(build: impl Fn(usize) -> Job + 'a) -> Crew<'a> {
     Crew { build: Box::new(build), is_contest: false, shift: None }
 }
 
 impl Crew<'_> {
-    /// The threads contend for something: how they fare beside each other is told as well.
+    /// Says that the threads contend for something: how they fare beside each other is told as well.
     ///
     /// "most/least" is what the luckiest thread did over what the unluckiest did. "longest ms" is the longest
     /// that a thread needed for one batch of a few microseconds, which is what an operation of it had to wait.

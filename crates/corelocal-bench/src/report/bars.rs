@@ -88,7 +88,7 @@ pub fn by_name(table: &Table) -> Markup {
     }
 }
 
-/// What a table says of one `x`.
+/// Returns what a table says of one `x`.
 fn at(table: &Table, x: f64) -> Table {
     let mut at = table.clone();
     at.title = format!("{}, {}", table.title, x_name(table, x));
@@ -116,7 +116,7 @@ fn spoken(table: &Table, unit: &str, measured: &dyn Fn(&Row) -> Option<Stat>) ->
     format!("Bar plot of {}: {}.", table.title, rows.collect::<Vec<_>>().join("; "))
 }
 
-/// The unit in which most published figures stand beside a measurement; the table's own where
+/// Returns the unit in which most published figures stand beside a measurement; the table's own where
 /// none does better.
 fn bar_unit(table: &Table) -> &str {
     let drawable = |unit: &str| {

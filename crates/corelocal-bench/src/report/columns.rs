@@ -33,7 +33,7 @@ impl Column {
         Self { heading, cells, outcomes: Vec::new() }
     }
 
-    /// The ratios at one `x`.
+    /// Returns the ratios at one `x`.
     fn of_ratios(heading: String, table: &Table, x: Option<f64>) -> Self {
         let point = |row: &'_ Row| row.points.iter().position(|point| point.x == x);
         let at = |row: &Row| point(row).and_then(|nth| row.points[nth].ratio);
@@ -48,19 +48,19 @@ impl Column {
         Self { outcomes, ..Self::new(heading, table, |row| at(row).map(ratio)) }
     }
 
-    /// How one of our rows compares with the baseline, in a column of ratios.
+    /// Returns how one of our rows compares with the baseline, in a column of ratios.
     pub fn outcome(&self, row: usize) -> Option<Outcome> {
         self.outcomes.get(row).copied().flatten()
     }
 
-    /// A cell's class in the style sheet.
+    /// Returns a cell's class in the style sheet.
     pub fn class(&self, row: usize) -> String {
         let outcome = self.outcome(row).map_or("", Outcome::class);
         format!("number {outcome}").trim_end().to_owned()
     }
 }
 
-/// A point's median, marked if the machine was disturbed.
+/// Returns a point's median, marked if the machine was disturbed.
 pub fn median(point: &Point) -> Option<String> {
     Some(marked(point, figure(point.stat.median)))
 }
@@ -70,7 +70,7 @@ pub fn marked(point: &Point, figure: String) -> String {
     if point.disturbed { figure + DISTURBED } else { figure }
 }
 
-/// Median, spread, ratio and other units of a table with one point to a row.
+/// Returns median, spread, ratio and other units of a table with one point to a row.
 pub fn single(table: &Table) -> Vec<Column> {
     let column = |heading: &str, text: &dyn Fn(&Point) -> Option<String>| {
         Column::new(heading.to_owned(), table, |row| text(row.points.first()?))
@@ -88,19 +88,19 @@ pub fn single(table: &Table) -> Vec<Column> {
     columns
 }
 
-/// Quartiles at one `x`: aligned at their right end, since a range has two decimal points.
+/// Returns the quartiles at one `x`: aligned at their right end, since a range has two decimal points.
 fn spread_column(heading: String, table: &Table, x: Option<f64>) -> Column {
     let cell = |row: &Row| row.points.iter().find(|p| p.x == x).map(|p| spread(&p.stat));
     let cells = table.rows.iter().map(|row| cell(row).unwrap_or_else(|| NONE.to_owned()));
     Column { heading, cells: cells.collect(), outcomes: Vec::new() }
 }
 
-/// The quartiles of a scaling table, one column for each `x`.
+/// Returns the quartiles of a scaling table, one column for each `x`.
 pub fn spreads(table: &Table) -> Vec<Column> {
     x_values(table).iter().map(|&x| spread_column(figure(x), table, Some(x))).collect()
 }
 
-/// For each row of a scaling table the widest quartile range, in percent of its median.
+/// Returns for each row of a scaling table the widest quartile range, in percent of its median.
 pub fn widest_spread(table: &Table) -> Column {
     let range = |point: &Point| 100.0 * (point.stat.q3 - point.stat.q1) / point.stat.median;
     let widest =
@@ -108,7 +108,7 @@ pub fn widest_spread(table: &Table) -> Column {
     Column::new("spread".to_owned(), table, |row| widest(row).map(|range| format!("{range:.0}%")))
 }
 
-/// One column for each `x` of a scaling table.
+/// Returns one column for each `x` of a scaling table.
 pub fn scaling(table: &Table, text: &dyn Fn(&Point) -> Option<String>) -> Vec<Column> {
     let column = |&x: &f64| {
         Column::new(figure(x), table, |row| text(row.points.iter().find(|p| p.x == Some(x))?))
@@ -116,19 +116,19 @@ pub fn scaling(table: &Table, text: &dyn Fn(&Point) -> Option<String>) -> Vec<Co
     x_values(table).iter().map(column).collect()
 }
 
-/// The largest `x` of a scaling table that has a baseline, and the ratios there.
+/// Returns the largest `x` of a scaling table that has a baseline, and the ratios there.
 pub fn last_ratio(table: &Table) -> Option<(String, Column)> {
     table.baseline.as_ref()?;
     let x = *x_values(table).last()?;
     Some((figure(x), Column::of_ratios("ratio".to_owned(), table, Some(x))))
 }
 
-/// The ratios of a scaling table, one column for each `x`.
+/// Returns the ratios of a scaling table, one column for each `x`.
 pub fn ratios(table: &Table) -> Vec<Column> {
     x_values(table).iter().map(|&x| Column::of_ratios(figure(x), table, Some(x))).collect()
 }
 
-/// For each row the figures published for it, one to a line; `None` when no row has any. The
+/// Returns for each row the figures published for it, one to a line; `None` when no row has any. The
 /// machine is named only where it is not the same for all: else the table's source names it.
 pub fn published(table: &Table) -> Option<Vec<String>> {
     let all = || table.rows.iter().flat_map(|row| &row.published);
@@ -142,7 +142,7 @@ pub fn published(table: &Table) -> Option<Vec<String>> {
     Some(table.rows.iter().map(cell).collect())
 }
 
-/// Every `x` of a scaling table, ascending.
+/// Returns every `x` of a scaling table, ascending.
 pub fn x_values(table: &Table) -> Vec<f64> {
     let mut xs: Vec<f64> = table.rows.iter().flat_map(|r| &r.points).filter_map(|p| p.x).collect();
     xs.sort_by(f64::total_cmp);
@@ -150,7 +150,7 @@ pub fn x_values(table: &Table) -> Vec<f64> {
     xs
 }
 
-/// The other units that some point of the table has.
+/// Returns the other units that some point of the table has.
 pub fn extras(table: &Table) -> BTreeSet<&str> {
     let points = table.rows.iter().flat_map(|row| &row.points);
     points.flat_map(|point| point.extra.keys()).map(String::as_str).collect()

@@ -68,12 +68,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// How many points have this verdict.
+    /// Returns how many points have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.tables.iter().flat_map(|t| &t.changes).filter(|c| c.verdict == verdict).count()
     }
 
-    /// The counts in one sentence.
+    /// Returns the counts in one sentence.
     pub fn summary(&self) -> String {
         let shown = [Verdict::Faster, Verdict::Slower, Verdict::Changed, Verdict::Noise];
         let counts: Vec<String> = shown
@@ -182,7 +182,7 @@ fn counterpart<'a>(report: &'a Report, table: &Table) -> Option<&'a Table> {
     report.tables.iter().find(|t| t.id == table.id && t.unit == table.unit)
 }
 
-/// What `report` measured and `other` did not; a row that is missing entirely is named once.
+/// Returns what `report` measured and `other` did not; a row that is missing entirely is named once.
 fn only_in(report: &Report, other: &Report) -> Vec<String> {
     let mut missing = Vec::new();
     for table in &report.tables {
@@ -245,7 +245,7 @@ fn change(table: &Table, row: &Row, was: &Point, is: &Point) -> Change {
     }
 }
 
-/// The same spread around another median.
+/// Returns the same spread around another median.
 fn scaled(stat: &Stat, median: f64) -> Stat {
     let times = |value: f64| value * median / stat.median;
     Stat {

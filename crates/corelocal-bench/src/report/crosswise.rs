@@ -13,14 +13,14 @@ use super::matrix::{Contestant, Matrix};
 /// Between two columns.
 const GAP: usize = 2;
 
-/// The matrix as text, at most `width` columns wide.
+/// Returns the matrix as text, at most `width` columns wide.
 pub fn crosswise(matrix: &Matrix, width: usize) -> String {
     let blocks: Vec<String> =
         blocks(matrix, width).iter().map(|columns| block(matrix, columns, width)).collect();
     blocks.join("\n")
 }
 
-/// Which columns are side by side: evenly many in each block.
+/// Returns which columns are side by side: evenly many in each block.
 fn blocks(matrix: &Matrix, width: usize) -> Vec<Vec<&Contestant>> {
     let (ours, others): (Vec<&Contestant>, Vec<&Contestant>) =
         matrix.columns.iter().partition(|column| column.ours);
@@ -40,7 +40,7 @@ fn blocks(matrix: &Matrix, width: usize) -> Vec<Vec<&Contestant>> {
     blocks
 }
 
-/// What a column takes, with its heading broken between words.
+/// Returns what a column takes, with its heading broken between words.
 fn room(column: &Contestant) -> usize {
     let words = title(column);
     let words = words.split_whitespace().map(|word| word.chars().count());

@@ -12,7 +12,7 @@ use corelocal_support::schema::{Stat, Table};
 use super::columns::x_values;
 use super::scale::Scale;
 
-/// Number of the colour of row `index`; more rows than colours repeat them with other marks.
+/// Returns the number of the colour of row `index`; more rows than colours repeat them with other marks.
 fn colour_of(table: &Table, index: usize) -> usize {
     let ours = table.rows[index].ours;
     let before = table.rows[..index].iter().filter(|row| row.ours == ours).count();

@@ -20,7 +20,7 @@ use super::outcome::Outcome;
 use super::tiles::{Side, Tile, tiles};
 use super::{bars, curves, stamp};
 
-/// The whole page.
+/// Returns the whole page.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
@@ -62,7 +62,7 @@ fn header(report: &Report) -> Markup {
     }
 }
 
-/// What the page's head says if tables are missing.
+/// Returns what the page's head says if tables are missing.
 fn missing(report: &Report) -> Option<String> {
     let named = |missing: &Missing| format!("{} ({})", missing.title, missing.why);
     let all = report.tables.len() + report.missing.len();
@@ -72,7 +72,7 @@ fn missing(report: &Report) -> Option<String> {
     })
 }
 
-/// What the page's head says if the machine was disturbed.
+/// Returns what the page's head says if the machine was disturbed.
 fn disturbed(report: &Report) -> Option<String> {
     let tables =
         report.tables.iter().filter(|table| table.rows.iter().any(|row| table.is_disturbed(row)));
@@ -224,7 +224,7 @@ fn direction(better: Better) -> Option<&'static str> {
     }
 }
 
-/// Label of the row that ratios refer to.
+/// Returns the label of the row that ratios refer to.
 fn baseline(table: &Table) -> Option<&str> {
     let base = table.rows.iter().find(|row| Some(&row.id) == table.baseline.as_ref());
     base.map(|row| row.label.as_str())
@@ -260,7 +260,7 @@ fn grid(
     }
 }
 
-/// A line for each `x` and a column for each row.
+/// Returns a line for each `x` and a column for each row.
 fn crosswise(table: &Table, matrix: &Matrix) -> Markup {
     html! {
         div.scroll tabindex="0" role="group" aria-label={ (table.title) " " (matrix.caption) } {

@@ -31,7 +31,7 @@ pub struct Contestant {
 }
 
 impl Matrix {
-    /// Whether a line is the mean of the others.
+    /// Returns `true` if a line is the mean of the others.
     pub fn is_mean(&self, line: usize) -> bool {
         line + 1 == self.lines.len()
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use corelocal_support::schema::Report;
 
-    /// The table of counters, as if its numbers of threads were names.
+    /// Returns the table of counters, as if its numbers of threads were names.
     fn named() -> Table {
         let json = include_str!("../../tests/fixtures/report-a.json");
         let report: Report = serde_json::from_str(json).unwrap();

@@ -26,7 +26,7 @@ impl Outcome {
         }
     }
 
-    /// Its class in the style sheet.
+    /// Returns its class in the style sheet.
     pub fn class(self) -> &'static str {
         match self {
             Outcome::Better => "better",

@@ -16,7 +16,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// An axis that holds all `values`: from zero, or logarithmic where they are positive and
+    /// Returns an axis that holds all `values`: from zero, or logarithmic where they are positive and
     /// differ by more than 30x.
     pub fn over(values: impl IntoIterator<Item = f64>) -> Self {
         let (mut lo, mut hi) = (f64::INFINITY, 0.0_f64);
@@ -34,7 +34,7 @@ impl Scale {
         Self { log: false, lo: 0.0, hi: round_up(hi) }
     }
 
-    /// The place of `value` between 0 and 1.
+    /// Returns the place of `value` between 0 and 1.
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(self.lo) / self.lo).ln() / (self.hi / self.lo).ln()
@@ -44,7 +44,7 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
-    /// Round values to mark: powers of ten, or about five steps.
+    /// Returns round values to mark: powers of ten, or about five steps.
     pub fn ticks(&self) -> Vec<f64> {
         if self.log {
             let first = self.lo.log10().ceil() as i32;
@@ -57,14 +57,14 @@ impl Scale {
     }
 }
 
-/// The largest of 1, 2, 5 times a power of ten that is at most `value`.
+/// Returns the largest of 1, 2, 5 times a power of ten that is at most `value`.
 fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let steps = [5.0, 2.0, 1.0].map(|step| step * power);
     steps.into_iter().find(|step| *step <= value * (1.0 + 1e-9)).unwrap_or(power)
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is at least `value`.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is at least `value`.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|step| step * power);

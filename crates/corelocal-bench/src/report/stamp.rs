@@ -7,7 +7,7 @@ use corelocal_support::units::size;
 /// Measured clock rates that differ by less than this share are the same clock.
 const TSC_TOLERANCE: f64 = 0.01;
 
-/// The known fields of the stamp as (name, value), without the paths.
+/// Returns the known fields of the stamp as (name, value), without the paths.
 pub fn fields(machine: &Machine) -> Vec<(&'static str, String)> {
     let cpus = format!(
         "{} allowed, {} online, {} possible",
@@ -43,7 +43,7 @@ pub struct Difference {
     pub new: String,
 }
 
-/// Every field and path that is not the same on both.
+/// Returns every field and path that is not the same on both.
 pub fn differences(old: &Machine, new: &Machine) -> Vec<Difference> {
     let same_clock = match (old.tsc_mhz, new.tsc_mhz) {
         (Some(a), Some(b)) => (a - b).abs() <= TSC_TOLERANCE * a.abs(),

@@ -27,7 +27,7 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// The machine's stamp and the paths in use.
+/// Returns the machine's stamp and the paths in use.
 pub fn stamp(machine: &Machine, width: usize) -> String {
     let fields = stamp::fields(machine);
     let paths = machine.paths.iter().map(|(name, state)| (name.as_str(), state.clone()));
@@ -42,7 +42,7 @@ pub fn stamp(machine: &Machine, width: usize) -> String {
     out
 }
 
-/// One table with its source, notes and noise warning, at most `width` columns wide.
+/// Returns one table with its source, notes and noise warning, at most `width` columns wide.
 pub fn table(table: &Table, width: usize) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{BOLD}{}{BOLD:#}", table.title);
@@ -83,7 +83,7 @@ pub fn table(table: &Table, width: usize) -> String {
     out
 }
 
-/// Label, figures and, where a row has one point, the published figures beside them.
+/// Returns label, figures and, where a row has one point, the published figures beside them.
 fn figures(table: &Table, columns: Vec<Column>, width: usize) -> String {
     let published = columns::published(table).filter(|_| table.x_label.is_none());
     let mut grid = grid(width);
@@ -114,7 +114,7 @@ fn figures(table: &Table, columns: Vec<Column>, width: usize) -> String {
     lines(&grid)
 }
 
-/// Why rows are empty, what was published for scaling tables, the notes, and the noise.
+/// Returns why rows are empty, what was published for scaling tables, the notes, and the noise.
 fn remarks(table: &Table, width: usize) -> String {
     let mut out = String::new();
     let mut remark = |style: Style, text: String| {
@@ -145,7 +145,7 @@ fn remarks(table: &Table, width: usize) -> String {
     if out.is_empty() { out } else { format!("\n{out}") }
 }
 
-/// What changed since an older report.
+/// Returns what changed since an older report.
 pub fn comparison(comparison: &Comparison, width: usize) -> String {
     let Comparison { old_created, old_version, .. } = comparison;
     let mut out = String::new();
@@ -235,7 +235,7 @@ mod tests {
         strip_str(text).to_string().lines().map(|l| format!("{}\n", l.trim_end())).collect()
     }
 
-    /// The whole terminal output of report a, and its widest line.
+    /// Returns the whole terminal output of report a, and its widest line.
     fn whole(width: usize) -> (String, usize) {
         let report = a();
         let mut out = plain(&stamp(&report.machine, width));

@@ -45,13 +45,13 @@ pub struct Side<'a> {
 }
 
 impl Tile<'_> {
-    /// Its class in the style sheet: grey, where the machine was disturbed.
+    /// Returns its class in the style sheet: grey, where the machine was disturbed.
     pub fn class(&self) -> &'static str {
         if self.is_disturbed { Outcome::Equal.class() } else { self.outcome.class() }
     }
 }
 
-/// The comparisons of all tables that have one and were measured.
+/// Returns the comparisons of all tables that have one and were measured.
 pub fn tiles(report: &Report) -> Vec<Tile<'_>> {
     report.tables.iter().filter_map(tile).collect()
 }

@@ -156,7 +156,7 @@ impl Counters {
         unsafe { function(self.area, self.slots.as_ptr(), times) };
     }
 
-    /// The sum of all counters. Exact if all additions happen before the call.
+    /// Returns the sum of all counters. Exact if all additions happen before the call.
     pub fn total(&self) -> u64 {
         let words = (0..self.capacity)
             .flat_map(|slot| (0..IN_TURN).map(move |nth| slot * SLOT_LEN / size_of::<i64>() + nth));

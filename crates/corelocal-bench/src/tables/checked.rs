@@ -21,12 +21,12 @@ pub struct Line(pub AtomicU64);
 /// Lines for this many threads; those beyond share them.
 pub const SHARDS: usize = 64;
 
-/// `SHARDS` lines.
+/// Creates `SHARDS` lines.
 pub fn shards() -> Vec<Line> {
     (0..SHARDS).map(|_| Line::default()).collect()
 }
 
-/// The sum of all lines.
+/// Returns the sum of all lines.
 pub fn sum(lines: &[Line]) -> u64 {
     // Relaxed: the threads that added have been joined.
     lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
@@ -62,7 +62,7 @@ pub fn agree(asked: u64, counted: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A counter from its parts: `step(data, thread)` adds `ones_per_step` ones, and the loop is
+/// Returns a counter from its parts: `step(data, thread)` adds `ones_per_step` ones, and the loop is
 /// monomorphised around it. Only multiples of `ones_per_step` can be added.
 pub fn tally<D: Send + Sync + 'static>(
     data: D,
@@ -102,7 +102,7 @@ pub trait Runner: Body {
     /// Operations in one step.
     const OPERATIONS: u64;
 
-    /// The contestant that does `job`, one step after the other.
+    /// Returns the contestant that does `job`, one step after the other.
     fn of(job: Job) -> Self;
 }
 
@@ -141,7 +141,7 @@ pub fn checked<B: Runner>(build: fn() -> Made) -> Checked<B> {
     Checked { build, runner: B::of, running: None }
 }
 
-/// One whose threads contend for what they work on: see [`Crew::of_rivals`].
+/// Returns one whose threads contend for what they work on: see [`Crew::of_rivals`].
 pub fn contending(build: fn() -> Made) -> Checked<Crew<'static>> {
     Checked { build, runner: |job| Crew::of(job).of_rivals(), running: None }
 }

@@ -158,7 +158,7 @@ fn about(clocksource: &str) -> String {
     )
 }
 
-/// Why the vDSO rows cost as much as a system call under this clock source.
+/// Returns why the vDSO rows cost as much as a system call under this clock source.
 fn slow_source(clocksource: &str) -> Option<String> {
     // Those whose counter user space can read and for which the vDSO has a reader.
     const READABLE: [&str; 6] = [
@@ -183,7 +183,7 @@ fn vdso(clock: libc::clockid_t) -> Watched {
     watched(clock_gettime(clock), move || kernel(clock))
 }
 
-/// Not watched: it stands still between ticks.
+/// Leaves it unwatched: it stands still between ticks.
 fn coarse_vdso(clock: libc::clockid_t) -> Watched {
     clock_gettime(clock).into()
 }

@@ -88,7 +88,7 @@ impl Counter {
     }
 }
 
-/// A line for each cpu there may be.
+/// Returns a line for each cpu there may be.
 fn line_per_cpu<L: Default>() -> Vec<L> {
     (0..corelocal::cid::capacity()).map(|_| L::default()).collect()
 }

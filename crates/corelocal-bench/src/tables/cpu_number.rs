@@ -91,7 +91,7 @@ const ABOUT: &str = "The cost of reading a thread's cpu, concurrency id or node,
      means no cost. The published libc figure is the vDSO's: since 2.35 glibc reads the rseq area \
      itself.";
 
-/// The contestant, or a row that says why there is none.
+/// Returns the contestant, or a row that says why there is none.
 fn or_why(
     contest: Contest<Loop<'static>>,
     row: Row,
@@ -103,7 +103,7 @@ fn or_why(
     }
 }
 
-/// The offset of the registered rseq area from the thread pointer.
+/// Returns the offset of the registered rseq area from the thread pointer.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub(super) fn area_offset() -> anyhow::Result<isize> {
     })
 }
 
-/// The vDSO's `getcpu`, as a way to ask for the cpu.
+/// Returns the vDSO's `getcpu`, as a way to ask for the cpu.
 ///
 /// # Errors
 ///
@@ -165,7 +165,7 @@ mod x86 {
     /// Linux keeps `node << 12 | cpu` where both instructions find it.
     const CPU_BITS: u32 = 0xfff;
 
-    /// The field `cpu_id` of the rseq area at `area` from the thread pointer.
+    /// Returns the field `cpu_id` of the rseq area at `area` from the thread pointer.
     #[inline(always)]
     pub fn cpu_id_at(area: isize) -> u32 {
         let cpu: u32;
@@ -179,7 +179,7 @@ mod x86 {
         cpu
     }
 
-    /// From the register that the kernel loads for rdtscp.
+    /// Reads it from the register that the kernel loads for rdtscp.
     #[inline(always)]
     pub fn by_rdpid() -> u32 {
         let node_and_cpu: u64;
@@ -191,7 +191,7 @@ mod x86 {
         node_and_cpu as u32 & CPU_BITS
     }
 
-    /// From the limit of a segment that the kernel sets up on each cpu.
+    /// Reads it from the limit of a segment that the kernel sets up on each cpu.
     #[inline(always)]
     pub fn by_lsl() -> u32 {
         /// `__CPUNODE_SEG`: entry 15 of the GDT, for user mode.
@@ -207,7 +207,7 @@ mod x86 {
         node_and_cpu & CPU_BITS
     }
 
-    /// Leaf 7, ecx bit 22.
+    /// Reads leaf 7, ecx bit 22.
     // Newer compilers hold this intrinsic to be safe, older ones do not.
     #[allow(unused_unsafe)]
     pub fn has_rdpid() -> bool {
@@ -225,7 +225,7 @@ mod x86 {
         Ok(loop_of(|| consume(by_lsl())))
     }
 
-    /// A load through the gs segment, whose base is set around the loop.
+    /// Returns a load through the gs segment, whose base is set around the loop.
     pub fn gs() -> anyhow::Result<Loop<'static>> {
         /// `HWCAP2_FSGSBASE`: user space may set the base (Linux 5.9).
         const FSGSBASE: u64 = 2;

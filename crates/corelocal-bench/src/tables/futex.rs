@@ -228,7 +228,7 @@ fn with_references(contest: Contest<Loop<'_>>) -> Contest<Loop<'_>> {
     )
 }
 
-/// The process's file mode creation mask, which the call itself only tells by changing it.
+/// Returns the process's file mode creation mask, which the call itself only tells by changing it.
 fn file_mode_mask() -> Option<libc::mode_t> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
@@ -273,7 +273,7 @@ fn futex_wake(word: &AtomicU32, waiters: libc::c_int, flags: libc::c_uint) -> li
     }
 }
 
-/// The error of the libc call that has just returned -1.
+/// Returns the error of the libc call that has just returned -1.
 fn last_errno() -> Errno {
     Errno(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }

@@ -68,7 +68,7 @@ where
     rivals::recording(histogram, |all, value| all.record(value), |all| all.count())
 }
 
-/// The value that is recorded `nth`: up to 2^24, each power of two from 2^8 on about as often.
+/// Returns the value that is recorded `nth`: up to 2^24, each power of two from 2^8 on about as often.
 #[inline(always)]
 fn value(nth: u64) -> u64 {
     // Multiples of an odd number near 2^64 divided by the golden ratio: the upper bits are spread

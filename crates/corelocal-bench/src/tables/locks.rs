@@ -170,7 +170,7 @@ locked_cells! {
     sync::ReentrantMutex<Cell<u64>>;
 }
 
-/// The guard: no owner dies here.
+/// Returns the guard: no owner dies here.
 fn unharmed<G, E: std::fmt::Display>(locked: Result<G, E>) -> G {
     locked.unwrap_or_else(|why| panic!("{why}"))
 }

@@ -35,7 +35,7 @@ pub struct Lockstep {
     ready: Option<(Steps, u64)>,
 }
 
-/// The contestant that `build` makes for a position on the x axis, 1 where there is none.
+/// Returns the contestant that `build` makes for a position on the x axis, 1 where there is none.
 pub fn lockstep(build: fn(usize) -> anyhow::Result<Steps>) -> Lockstep {
     Lockstep { build, ready: None }
 }
@@ -63,7 +63,7 @@ impl Body for Lockstep {
         Ok(())
     }
 
-    /// Microseconds for a step.
+    /// Returns the microseconds for a step.
     fn round(&mut self) -> anyhow::Result<Sample> {
         let (steps, times) = self.ready.as_ref().context("the contestant was not prepared")?;
         let took = steps(*times)?;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 
 use corelocal_support::mallocs::library;
 
-/// The object of `corelocal-rivals`.
+/// Returns the object of `corelocal-rivals`.
 ///
 /// # Errors
 /// When it is not where a build leaves it, or cannot be loaded.

@@ -36,7 +36,7 @@ impl Recorder for InRegistry {
     }
 }
 
-/// The registry that the macros record into, from now on at the latest.
+/// Returns the registry that the macros record into, from now on at the latest.
 fn registry() -> anyhow::Result<&'static Registry<Key, AtomicStorage>> {
     static RECORDER: OnceLock<Option<&InRegistry>> = OnceLock::new();
     let recorder = RECORDER.get_or_init(|| {
@@ -47,7 +47,7 @@ fn registry() -> anyhow::Result<&'static Registry<Key, AtomicStorage>> {
     Ok(&recorder.0)
 }
 
-/// What the counter of this name holds.
+/// Returns what the counter of this name holds.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn counted(name: &'static str) -> anyhow::Result<u64> {
     Ok(registry()?.get_or_create_counter(&key, value))
 }
 
-/// The histogram with this name, which keeps its values until they are taken.
+/// Returns the histogram with this name, which keeps its values until they are taken.
 ///
 /// # Errors
 ///

@@ -110,7 +110,7 @@ impl RwLocks {
 type Threads = Crew<'static>;
 type OneThread = Loop<'static>;
 
-/// Every lock, with turns of which one in `PERIOD` writes.
+/// Returns every lock, with turns of which one in `PERIOD` writes.
 fn rows<B, const PERIOD: u64>(
     contest: Contest<Checked<B>>,
     of: fn(fn() -> Made) -> Checked<B>,
@@ -166,7 +166,7 @@ struct Worked<L, const PERIOD: u64> {
 }
 
 impl<L: ReadWrite, const PERIOD: u64> Worked<L, PERIOD> {
-    /// So many times; how often it was torn.
+    /// Reads so many times; returns how often it was torn.
     #[inline(always)]
     fn read(&self, times: u64) -> u64 {
         let mut torn = 0;

@@ -150,7 +150,7 @@ const MM_CID_PATCH: &str = "The figures in ms are from Mathieu Desnoyers, sched:
      per-memory-map concurrency ID, 2022 \
      (https://git.kernel.org/torvalds/c/af7f588d8f73).";
 
-/// How often each sender must write to each receiver for a round to take about `target`, measured
+/// Returns how often each sender must write to each receiver for a round to take about `target`, measured
 /// on the first of `loads` that runs here. Where none does, each will say why.
 fn loops_for(target: Duration, loads: [Load; 2]) -> u64 {
     let on = |load: Load| {

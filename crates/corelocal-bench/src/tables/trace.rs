@@ -160,14 +160,14 @@ fn numbers_from(times: u64, first: u32) {
     }
 }
 
-/// Spans of fastrace, so many.
+/// Returns the spans of fastrace, so many.
 fn fastrace() -> anyhow::Result<extern "C" fn(u64)> {
     let spans = object::rivals()?.symbol("corelocal_fastrace_spans").context("an old build")?;
     // SAFETY: `corelocal-rivals` gives it this type.
     Ok(unsafe { std::mem::transmute::<*mut std::ffi::c_void, extern "C" fn(u64)>(spans) })
 }
 
-/// An event of the crate `tracing`, through our layer.
+/// Returns an event of the crate `tracing`, through our layer.
 fn layer() -> Loop<'static> {
     let dispatch = tracing::Dispatch::new(tracing_subscriber::registry().with(TraceLayer::new()));
     through(dispatch)

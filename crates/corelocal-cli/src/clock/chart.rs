@@ -38,7 +38,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// For a watch of so many seconds, on a terminal of so many columns.
+    /// Creates one for a watch of so many seconds, on a terminal of so many columns.
     pub fn new(total: f64, width: usize) -> Chart {
         Chart { on: std::io::stderr().is_terminal(), lines: 0, width: width.clamp(60, 120), total }
     }
@@ -71,7 +71,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// All that there is to draw; the smaller half has its share.
+    /// Covers all that there is to draw; the smaller half has its share.
     fn over(all: &[Series]) -> Scale {
         let values = || all.iter().flat_map(Series::curve).map(|(_, nanos)| nanos);
         let (most, least) = (values().fold(0.0, f64::max), values().fold(0.0, f64::min));
@@ -79,14 +79,14 @@ impl Scale {
         Scale { top: round_up(most.max(share)), bottom: round_up((-least).max(share)) }
     }
 
-    /// Where a value is drawn.
+    /// Returns where a value is drawn.
     fn row(&self, nanos: f64) -> usize {
         let row = (self.top - nanos) / (self.top + self.bottom) * ROWS as f64;
         row.round().clamp(0.0, ROWS as f64) as usize
     }
 }
 
-/// The whole drawing.
+/// Returns the whole drawing.
 fn drawing(all: &[Series], now: f64, total: f64, width: usize) -> String {
     let columns = width - MARGIN;
     let scale = Scale::over(all);
@@ -143,7 +143,7 @@ fn drawing(all: &[Series], now: f64, total: f64, width: usize) -> String {
     out
 }
 
-/// Two lines of marks and names, ours first.
+/// Returns two lines of marks and names, ours first.
 fn legend(all: &[Series], width: usize) -> [String; 2] {
     [true, false].map(|ours| {
         let (mut line, mut used) = (String::new(), 0);
@@ -168,7 +168,7 @@ fn look(all: &[Series], index: usize) -> (char, AnsiColor) {
     if ours { OURS[before % OURS.len()] } else { OTHERS[before % OTHERS.len()] }
 }
 
-/// A round time, without the decimals that it does not need.
+/// Returns a round time, without the decimals that it does not need.
 fn round_time(nanos: f64) -> String {
     let text = signed_time(nanos);
     match text.split_once('.') {

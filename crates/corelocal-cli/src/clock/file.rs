@@ -61,7 +61,7 @@ struct Page {
     doubt: Option<String>,
 }
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 /// When standard output fails.
@@ -195,7 +195,7 @@ impl Page {
         Page { doubt: Some(doubt.to_string()), ..self }
     }
 
-    /// With a doubt if another user says it.
+    /// Adds a doubt if another user says it.
     fn judged(self) -> Page {
         let user = self.user;
         let doubt = (!self.is_trusted).then(|| {
@@ -242,7 +242,7 @@ fn leap(leap: Leap) -> Option<&'static str> {
     }
 }
 
-/// Name and value, one to a line.
+/// Writes name and value, one to a line.
 fn text(page: &Page, width: usize) -> String {
     let moment = |nanos: u64| match page.scale {
         "UTC" | "TAI" => date(nanos),
@@ -301,7 +301,7 @@ fn remedy(page: &Page) -> &'static str {
     }
 }
 
-/// A date with nanoseconds, which are not rounded.
+/// Returns a date with nanoseconds, which are not rounded.
 fn date(nanos: u64) -> String {
     let stamp =
         i64::try_from(nanos).ok().map(|nanos| jiff::Timestamp::from_nanosecond(nanos.into()));

@@ -18,7 +18,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const OURS: [usize; 3] = [5, 6, 7];
 const OTHERS: [usize; 5] = [1, 2, 3, 0, 4];
 
-/// The whole page.
+/// Returns the whole page.
 ///
 /// # Errors
 /// What plotters reports.

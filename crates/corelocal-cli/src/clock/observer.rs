@@ -102,7 +102,7 @@ impl Agreement {
         seen
     }
 
-    /// Both together.
+    /// Returns both together.
     pub fn and(self, other: Agreement) -> Agreement {
         Agreement {
             samples: self.samples + other.samples,
@@ -112,7 +112,7 @@ impl Agreement {
     }
 }
 
-/// The process.
+/// Runs the process.
 pub fn run(args: &ClockObserverArgs) -> anyhow::Result<ExitCode> {
     // SAFETY: this option takes a signal number and touches no memory. Best effort: without it the process ends when
     // its output is closed.
@@ -150,7 +150,7 @@ fn tell(line: &Line) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Beside the vDSO in alternating rounds, and compared with it on every cpu.
+/// Measures ours beside the vDSO in alternating rounds, compared with it on every cpu.
 fn sight() -> Sight {
     let vdso: fn() -> u64 = || kernel(libc::CLOCK_MONOTONIC);
     let plan = Plan { rounds: 21, ..Plan::QUICK };

@@ -79,7 +79,7 @@ impl Drift {
 }
 
 impl Answer {
-    /// All of it.
+    /// Returns all of it.
     pub fn new(
         clock_source: String,
         observed: &[Observed],
@@ -142,7 +142,7 @@ impl Row {
     }
 }
 
-/// Why a back-end is not available, if it was not found inconsistent.
+/// Returns why a back-end is not available, if it was not found inconsistent.
 fn absence(backend: &str) -> &'static str {
     match backend {
         "paravirtual" => {
@@ -157,7 +157,7 @@ fn absence(backend: &str) -> &'static str {
     }
 }
 
-/// The table on the terminal.
+/// Returns the table on the terminal.
 pub fn table(answer: &Answer, width: usize) -> String {
     let mut out = String::new();
     let source = match answer.clock_source.as_str() {
@@ -208,7 +208,7 @@ pub fn table(answer: &Answer, width: usize) -> String {
     out
 }
 
-/// How many of how many, and how far.
+/// Returns how many of how many, and how far.
 pub fn agreement(seen: Agreement) -> String {
     let far = match seen.farthest_ns {
         0 => String::new(),
@@ -217,7 +217,7 @@ pub fn agreement(seen: Agreement) -> String {
     format!("{} of {}{far}", seen.outside, seen.samples)
 }
 
-/// In the end; at most, where that is more; and what took over.
+/// Says how far it was in the end; at most, where that is more; and what took over.
 pub fn drift(drift: &Drift) -> String {
     let at_most = if drift.farthest_ns > drift.last_ns.abs() * 1.5 + 1.0 {
         format!(" (at most {})", signed_time(drift.farthest_ns).trim_start_matches('+'))
@@ -228,7 +228,7 @@ pub fn drift(drift: &Drift) -> String {
     format!("{}{at_most}{fallen}", signed_time(drift.last_ns))
 }
 
-/// One line for each sample.
+/// Returns one line for each sample.
 pub fn csv(all: &[Series]) -> String {
     let mut out = "seconds,clock,ahead_at_least_ns,ahead_at_most_ns\n".to_owned();
     for series in all {
@@ -239,7 +239,7 @@ pub fn csv(all: &[Series]) -> String {
     out
 }
 
-/// A back-end's words.
+/// Returns a back-end's words.
 pub fn title(backend: &str) -> &'static str {
     let all = [Backend::KernelPage, Backend::Paravirtual, Backend::Anchor, Backend::Vdso];
     all.into_iter().find(|known| labels::name(*known) == backend).map_or("another", labels::reads)

@@ -49,7 +49,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// An empty one.
+    /// Creates an empty one.
     pub fn new(clock: &str) -> Series {
         Series {
             clock: clock.to_owned(),
@@ -72,17 +72,17 @@ impl Series {
         }
     }
 
-    /// When, and how far it certainly was from `CLOCK_MONOTONIC` then, in nanoseconds.
+    /// Returns when, and how far it certainly was from `CLOCK_MONOTONIC` then, in nanoseconds.
     pub fn curve(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.points.iter().map(|(at, offset)| (*at, offset.outside() as f64))
     }
 
-    /// How far in the end.
+    /// Returns how far in the end.
     pub fn last(&self) -> Option<f64> {
         self.curve().last().map(|(_, nanos)| nanos)
     }
 
-    /// How far at most.
+    /// Returns how far at most.
     pub fn farthest(&self) -> Option<f64> {
         self.curve().map(|(_, nanos)| nanos.abs()).reduce(f64::max)
     }

@@ -16,7 +16,7 @@ const NAME: &str = "clock";
 const READABLE: [&str; 5] =
     ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "unknown"];
 
-/// The finding.
+/// Returns the finding.
 pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
     let clock = &around.clock;
     let source = match around.clocksource.as_str() {

@@ -21,7 +21,7 @@ pub struct Clock {
 }
 
 impl Default for Clock {
-    /// The best there is.
+    /// Returns the best there is.
     fn default() -> Clock {
         Clock {
             backend: Backend::KernelPage,

@@ -19,7 +19,7 @@ impl State {
     /// Length of the longest word.
     pub const LONGEST: usize = "degraded".len();
 
-    /// The state as a word.
+    /// Returns the state as a word.
     pub fn word(self) -> &'static str {
         match self {
             State::Active => "active",
@@ -28,7 +28,7 @@ impl State {
         }
     }
 
-    /// Its colour.
+    /// Returns its colour.
     pub fn style(self) -> Style {
         match self {
             State::Active => AnsiColor::Green.on_default(),
@@ -56,7 +56,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A path that is as fast as it gets.
+    /// Creates a path that is as fast as it gets.
     pub fn new(path: &'static str, used: impl Into<String>, offered: impl Into<String>) -> Finding {
         Finding {
             path,
@@ -68,7 +68,7 @@ impl Finding {
         }
     }
 
-    /// One that is not, and why.
+    /// Makes it one that is not, and says why.
     pub fn but(self, state: State, why: impl Into<String>, remedy: Option<&str>) -> Finding {
         Finding { state, why: Some(why.into()), remedy: remedy.map(str::to_owned), ..self }
     }

@@ -12,13 +12,13 @@ use super::surroundings::Surroundings;
 /// Major and minor number of a kernel, if they are known.
 type Version = Option<(u32, u32)>;
 
-/// The state of a path that the kernel does not offer, and that Linux has since this version. A kernel that is new
-/// enough keeps it back, and so does a filter.
+/// Returns the state of a path that the kernel does not offer, and that Linux has since this version. A kernel that is
+/// new enough keeps it back, and so does a filter.
 fn missing(kernel: Version, since: (u32, u32)) -> State {
     if kernel.is_some_and(|kernel| kernel >= since) { State::Degraded } else { State::Absent }
 }
 
-/// All findings, the most important first.
+/// Returns all findings, the most important first.
 pub fn of(caps: &Caps, around: &Surroundings) -> Vec<Finding> {
     let kernel = caps.kernel.version();
     vec![
@@ -143,7 +143,7 @@ fn concurrency_id(caps: &Caps, kernel: Version) -> Finding {
     not_published(caps, kernel, Finding::new(NAME, used, offered))
 }
 
-/// A field of the rseq area that kernels publish since Linux 6.3.
+/// Returns a field of the rseq area that kernels publish since Linux 6.3.
 fn not_published(caps: &Caps, kernel: Version, finding: Finding) -> Finding {
     let state = missing(kernel, (6, 3));
     let (why, remedy) = match state {

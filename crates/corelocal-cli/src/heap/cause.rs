@@ -39,7 +39,7 @@ struct Running {
 }
 
 impl Seen {
-    /// Of a program that begins.
+    /// Creates that of a program that begins.
     pub fn new(program: &Program) -> Seen {
         let name = program.path.file_name().unwrap_or_default().as_bytes();
         let first_name = name[..name.len().min(NAME)].to_owned();
@@ -71,7 +71,7 @@ impl Seen {
         self.name = name;
     }
 
-    /// The other program that it became, and why that has no profile, as far as that is known.
+    /// Returns the other program that it became, and why that has no profile, as far as that is known.
     fn other(&self) -> Option<(String, Option<String>)> {
         let last_name = self.last.as_ref().map_or(&self.first_name, |last| &last.name);
         if !self.name.is_empty() && self.name != *last_name {
@@ -93,7 +93,7 @@ impl Seen {
         Some((path_line(&last.file), why))
     }
 
-    /// Why nothing was written.
+    /// Returns why nothing was written.
     pub fn nothing(&self, status: ExitStatus, rate: u64) -> String {
         let end = "Let it exit normally; or give --for TIME, after which it is asked for a profile; or call \
              corelocal_malloc_profile(NULL) in it";
@@ -122,7 +122,7 @@ impl Seen {
         )
     }
 
-    /// Why it was not asked for a profile by this signal.
+    /// Returns why it was not asked for a profile by this signal.
     pub fn deaf(&self, signal: libc::c_int) -> String {
         let why = match self.other() {
             Some((name, why)) => {

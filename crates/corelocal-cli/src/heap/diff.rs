@@ -67,7 +67,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Whether it is more than chance makes.
+    /// Returns `true` if it is more than chance makes.
     pub fn is_sure(&self) -> bool {
         self.grown_bytes.unsigned_abs() > self.chance_bytes
     }
@@ -90,7 +90,7 @@ impl Sum {
 }
 
 impl Difference {
-    /// With so many sites.
+    /// Returns it with so many sites.
     ///
     /// # Errors
     /// When the profiles are of two programs.
@@ -173,7 +173,7 @@ fn chance(before: Sum, after: Sum) -> u64 {
     (2.0 * (before.variance + after.variance).sqrt()).round() as u64
 }
 
-/// By site.
+/// Adds them up by site.
 fn sums((heap, told): &(Heap, Told)) -> HashMap<&Call, Sum> {
     let mut sums: HashMap<&Call, Sum> = HashMap::new();
     for stack in &told.stacks {
@@ -187,8 +187,8 @@ fn sums((heap, told): &(Heap, Told)) -> HashMap<&Call, Sum> {
     sums
 }
 
-/// A line for each stack: functions, outermost first, bytes before and bytes after; tools for flame graphs draw from
-/// these what grew and what shrank.
+/// Returns a line for each stack: functions, outermost first, bytes before and bytes after; tools for flame graphs draw
+/// from these what grew and what shrank.
 pub fn collapsed(before: &Told, after: &Told) -> String {
     let mut lines: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     for (nth, told) in [before, after].into_iter().enumerate() {

@@ -16,7 +16,7 @@ use super::text::unloaded;
 const BOLD: Style = Style::new().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// All there is to tell.
+/// Writes all there is to tell.
 pub fn all(difference: &Difference, width: usize) -> String {
     let mut out = String::new();
     let program = difference.program.rsplit('/').next().unwrap_or_default();

@@ -56,8 +56,8 @@ pub struct Sample {
     pub stack: Vec<u64>,
 }
 
-/// Whether a path is that of a profile: its name says so, or it has a slash and the file says so. A name without a slash
-/// is else a program's: a file of that name in the working directory may be another user's.
+/// Returns `true` if a path is that of a profile: its name says so, or it has a slash and the file says so. A name
+/// without a slash is else a program's: a file of that name in the working directory may be another user's.
 pub fn is_meant(path: &Path) -> bool {
     let is_named = path.extension().is_some_and(|extension| extension == "heap");
     let is_path = path.as_os_str().as_bytes().contains(&b'/');
@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> anyhow::Result<Heap> {
     parse(&bytes).with_context(|| format!("cannot use {name}"))
 }
 
-/// What the bytes of a file say.
+/// Returns what the bytes of a file say.
 pub fn parse(bytes: &[u8]) -> anyhow::Result<Heap> {
     let Some(mut rest) = bytes.strip_prefix(MAGIC) else {
         if bytes.starts_with(b"CLHEAP") {
@@ -127,7 +127,7 @@ pub fn parse(bytes: &[u8]) -> anyhow::Result<Heap> {
     Ok(heap)
 }
 
-/// The first piece, and what follows.
+/// Returns the first piece, and what follows.
 fn piece(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (kind, rest) = bytes.split_first_chunk::<4>()?;
     let (len, rest) = rest.split_first_chunk::<4>()?;
@@ -160,13 +160,13 @@ impl Sample {
         })
     }
 
-    /// How many objects it stands for: see `corelocal::alloc::profile`.
+    /// Returns how many objects it stands for: see `corelocal::alloc::profile`.
     pub fn objects(&self, rate: u64) -> f64 {
         let (size, rate) = (self.size.max(1) as f64, rate.max(1) as f64);
         if size >= rate { 1.0 } else { 1.0 / -(-size / rate).exp_m1() }
     }
 
-    /// How many bytes.
+    /// Returns how many bytes.
     pub fn bytes(&self, rate: u64) -> f64 {
         self.objects(rate) * self.size.max(1) as f64
     }

@@ -14,7 +14,7 @@ use super::sites::Told;
 /// More than a machine has. What inferno reckons with, up to 150 times the difference of two sums, is in 63 bits then.
 const MOST: u64 = 1 << 54;
 
-/// A line for each stack: functions, outermost first, and bytes.
+/// Returns a line for each stack: functions, outermost first, and bytes.
 pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
     let mut lines: BTreeMap<String, f64> = BTreeMap::new();
     for told in processes {
@@ -36,7 +36,7 @@ pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
 /// What is drawn where there is nothing.
 const NOTHING: &str = "[nothing was sampled; a lower --rate takes more samples] 1";
 
-/// The picture; one that says so where nothing was sampled.
+/// Returns the picture; one that says so where nothing was sampled.
 pub fn svg(lines: &str, what: &str) -> anyhow::Result<Vec<u8>> {
     let bytes = lines.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
     let sum = bytes.sum::<u64>();

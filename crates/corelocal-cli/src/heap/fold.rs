@@ -19,7 +19,7 @@ pub struct Folded {
     pub largest: (u64, u64),
 }
 
-/// What is told in full, in the same order, and the rest, most bytes first.
+/// Returns what is told in full, in the same order, and the rest, most bytes first.
 pub fn fold(processes: &[Process]) -> (Vec<&Process>, Vec<Folded>) {
     let most = processes.iter().map(|process| process.bytes).max().unwrap_or(0);
     let mut shown: Vec<&Process> = Vec::new();
@@ -44,8 +44,8 @@ pub fn fold(processes: &[Process]) -> (Vec<&Process>, Vec<Folded>) {
     (shown, folded)
 }
 
-/// Whether the report of one says what that of the other says: one program, the same place with the most bytes, and
-/// between half and twice as many bytes.
+/// Returns `true` if the report of one says what that of the other says: one program, the same place with the most
+/// bytes, and between half and twice as many bytes.
 fn are_alike(a: &Process, b: &Process) -> bool {
     let first = |process: &Process| process.sites.first().map(|site| site.function.clone());
     a.program == b.program

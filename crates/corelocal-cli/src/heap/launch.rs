@@ -101,7 +101,7 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     Ok(Looked { heaps, code: code(status), complaint })
 }
 
-/// Whether the malloc writes a profile beside what else the environment asks it for.
+/// Checks whether the malloc writes a profile beside what else the environment asks it for.
 fn may_be_profiled(before: &str) -> anyhow::Result<()> {
     if before.split(',').any(|word| word == "check") {
         bail!(
@@ -112,8 +112,8 @@ fn may_be_profiled(before: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What else the environment asks the malloc for goes before what we do: what is found first counts, but for the
-/// place of files and the rate.
+/// Returns what else the environment asks the malloc for goes before what we do: what is found first counts, but for
+/// the place of files and the rate.
 fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     let others = before.split(',').filter(|word| !word.is_empty() && !word.starts_with("profile"));
     let mut words: Vec<String> = others.map(str::to_owned).collect();
@@ -123,13 +123,13 @@ fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     words.join(",").into()
 }
 
-/// The last two of PREFIX.PROCESS.NUMBER.heap, NUMBER first.
+/// Returns the last two of PREFIX.PROCESS.NUMBER.heap, NUMBER first.
 fn numbers(path: &Path) -> impl Iterator<Item = u64> {
     let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".heap"));
     name.unwrap_or_default().rsplit('.').map_while(|number| number.parse().ok())
 }
 
-/// Of the profiles of a process, later ones have higher numbers.
+/// Returns the profile's number: of those of a process, later ones have higher ones.
 fn number(path: &Path) -> Option<u64> {
     numbers(path).next()
 }
@@ -138,8 +138,8 @@ fn process(path: &Path) -> Option<u64> {
     numbers(path).nth(1)
 }
 
-/// Without the profiles that the program wrote after it had answered: on its way to its end it gives back what it had.
-/// Its other processes were not asked.
+/// Leaves out the profiles that the program wrote after it had answered: on its way to its end it gives back what it
+/// had. Its other processes were not asked.
 fn without_later_ones(profiles: &mut Vec<PathBuf>, answers: &[PathBuf]) {
     let is_later = |path: &Path| {
         answers.iter().any(|it| process(it) == process(path) && number(it) < number(path))
@@ -147,7 +147,8 @@ fn without_later_ones(profiles: &mut Vec<PathBuf>, answers: &[PathBuf]) {
     profiles.retain(|path| answers.contains(path) || !is_later(path));
 }
 
-/// Of several profiles of one program in one process, the last one; one that is cut off only if no other one is there.
+/// Keeps, of several profiles of one program in one process, the last one; one that is cut off only if no other one is
+/// there.
 fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     let program = |heap: &Heap| {
         heap.maps.lines().next().and_then(|line| line.split('/').next_back().map(str::to_owned))
@@ -221,12 +222,12 @@ impl Signals {
         Signals { caught: mask("SigCgt:"), ignored: mask("SigIgn:") }
     }
 
-    /// Whether it has a handler for a signal; it is taken to have one where that cannot be seen.
+    /// Returns `true` if it has a handler for a signal; it is taken to have one where that cannot be seen.
     fn catches(&self, signal: libc::c_int) -> bool {
         self.caught.is_none_or(|caught| caught >> (signal - 1) & 1 == 1)
     }
 
-    /// Whether it is seen to do nothing about a signal.
+    /// Returns `true` if it is seen to do nothing about a signal.
     fn is_default(&self, signal: libc::c_int) -> bool {
         let of = |mask: Option<u64>| mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 0);
         of(self.caught) && of(self.ignored)

@@ -135,13 +135,13 @@ pub struct Function {
     pub filename: i64,
 }
 
-/// All processes in one profile, compressed.
+/// Returns all processes in one profile, compressed.
 pub fn file(processes: &[(Heap, Told)]) -> anyhow::Result<Vec<u8>> {
     let processes: Vec<_> = processes.iter().map(|(heap, told)| (heap, told, 1)).collect();
     compressed(&profile(&processes))
 }
 
-/// What came and went: what was there before is in it with a minus, as pprof itself has it for `-diff_base`.
+/// Returns what came and went: what was there before is in it with a minus, as pprof itself has it for `-diff_base`.
 pub fn difference(before: &(Heap, Told), after: &(Heap, Told)) -> anyhow::Result<Vec<u8>> {
     compressed(&profile(&[(&after.0, &after.1, 1), (&before.0, &before.1, -1)]))
 }
@@ -152,7 +152,7 @@ fn compressed(profile: &Profile) -> anyhow::Result<Vec<u8>> {
     encoder.finish().context("cannot compress")
 }
 
-/// Each process with a sign.
+/// Returns each process with a sign.
 fn profile(processes: &[(&Heap, &Told, i64)]) -> Profile {
     let mut builder = Builder::default();
     builder.text("");
@@ -260,7 +260,7 @@ impl Builder {
     }
 }
 
-/// `file:line`.
+/// Splits `file:line`.
 fn split(source: &str) -> (&str, i64) {
     let parts = source.rsplit_once(':');
     parts.and_then(|(file, line)| Some((file, line.parse().ok()?))).unwrap_or((source, 0))

@@ -63,7 +63,7 @@ pub struct Call {
 /// Frames, size, name and number of the thread: what samples have in common that are told as one.
 type Key<'a> = (Vec<usize>, u64, (&'a str, u64));
 
-/// What is told of the samples that are in use, or were at the peak.
+/// Returns what is told of the samples that are in use, or were at the peak.
 pub fn told(heap: &Heap, at_peak: bool) -> Told {
     let files = Files::new(&heap.maps, None);
     let program = Program::new(&files);
@@ -110,12 +110,12 @@ pub fn told(heap: &Heap, at_peak: bool) -> Told {
 }
 
 impl Told {
-    /// Bytes of all stacks.
+    /// Returns the bytes of all stacks.
     pub fn bytes(&self) -> f64 {
         self.stacks.iter().map(|stack| stack.bytes).sum()
     }
 
-    /// The functions of a stack, innermost first.
+    /// Returns the functions of a stack, innermost first.
     pub fn calls<'a>(
         &'a self,
         stack: &'a Stack,
@@ -123,7 +123,7 @@ impl Told {
         stack.frames.iter().filter_map(|frame| self.calls.get(*frame)).flatten()
     }
 
-    /// Those from the call site on: without what every program asks its language's library for memory by.
+    /// Returns those from the call site on: without what every program asks its language's library for memory by.
     pub fn calls_from_site<'a>(
         &'a self,
         stack: &'a Stack,
@@ -134,7 +134,7 @@ impl Told {
     }
 }
 
-/// A function as it is shown.
+/// Returns a function as it is shown.
 fn call(function: &Function, frame: &Frame) -> Call {
     let address = frame.address;
     let unnamed = || match frame.file.as_deref().and_then(Path::file_name) {
@@ -148,7 +148,7 @@ fn call(function: &Function, frame: &Frame) -> Call {
     }
 }
 
-/// Code of a file that is gone, with a name that says so: its functions are not known.
+/// Returns code of a file that is gone, with a name that says so: its functions are not known.
 fn deleted(line: &str) -> Option<(Map, Arc<Path>)> {
     let (map, mut path) = Map::parse(line.strip_suffix(DELETED)?)?;
     path.as_mut_os_string().push(DELETED);
@@ -182,7 +182,7 @@ fn walk(
     frames
 }
 
-/// A frame that is in no file.
+/// Returns a frame that is in no file.
 fn without_place(name: &str) -> Frame {
     Frame { address: 0, file: None, functions: vec![Function::named(name)] }
 }
@@ -223,7 +223,7 @@ fn is_of_malloc(function: &Function) -> bool {
         })
 }
 
-/// What stands between a program and its malloc: the libraries of languages.
+/// Returns what stands between a program and its malloc: the libraries of languages.
 pub fn is_plumbing(call: &Call) -> bool {
     const NAMES: [&str; 14] = [
         "alloc::",
@@ -251,7 +251,7 @@ pub fn is_plumbing(call: &Call) -> bool {
             .is_some_and(|source| FILES.iter().any(|part| source.contains(part)))
 }
 
-/// What every thread begins with.
+/// Returns what every thread begins with.
 fn is_beginning(function: &Function) -> bool {
     let name = function.name.as_deref().unwrap_or("");
     name.contains("__rust_begin_short_backtrace")

@@ -69,7 +69,7 @@ pub struct Caller {
 }
 
 impl Process {
-    /// With so many sites.
+    /// Returns it with so many sites.
     pub fn of(heap: &Heap, told: &Told, most: usize, is_peak: bool) -> Process {
         let all = told.bytes();
         let mut sites: HashMap<&Call, Vec<&Stack>> = HashMap::new();
@@ -124,7 +124,7 @@ impl Site {
     }
 }
 
-/// From caller to caller, each time the one by whom most came.
+/// Goes from caller to caller, each time the one by whom most came.
 fn callers(told: &Told, stacks: &[&Stack], all: f64) -> Vec<Caller> {
     let mut callers = Vec::new();
     // Without those of languages' libraries in between.

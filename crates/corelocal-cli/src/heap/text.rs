@@ -25,7 +25,7 @@ const TOLD_MORE: usize = 5;
 /// So many callers of each.
 const MOST_CALLERS: usize = 12;
 
-/// All processes: those that are told in full, and those that are only counted.
+/// Returns all processes: those that are told in full, and those that are only counted.
 pub fn all<'a>(
     processes: impl IntoIterator<Item = &'a Process>,
     folded: &[Folded],
@@ -76,7 +76,7 @@ fn one(process: &Process, width: usize) -> String {
     out
 }
 
-/// How much there is, and how well that is known.
+/// Returns how much there is, and how well that is known.
 fn amount(process: &Process) -> String {
     let (bytes, objects, rate) =
         (size(process.bytes), estimate(process.objects), size(process.rate));
@@ -180,7 +180,7 @@ fn remarks(process: &Process) -> Vec<String> {
     remarks
 }
 
-/// What libraries that were unloaded mean for what is shown.
+/// Returns what libraries that were unloaded mean for what is shown.
 pub fn unloaded(libraries: u64) -> Option<String> {
     let which = match libraries {
         0 => return None,

@@ -18,7 +18,7 @@ use super::{chosen, html, scenario};
 
 pub(super) const INCOMPLETE: u8 = 3;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
     match chosen(&args.models) {
         Ok(entries) => explore(&entries, &args.search),
@@ -29,7 +29,7 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// `lab run`.
+/// Runs `lab run`.
 pub fn run_scenario(args: &ScenarioArgs) -> anyhow::Result<ExitCode> {
     let Some(path) = &args.file else { return list_scenarios() };
     if args.print {
@@ -188,7 +188,7 @@ fn text(findings: &[Finding], width: usize) -> String {
     text
 }
 
-/// A number with its thousands apart.
+/// Returns a number with its thousands apart.
 pub fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let groups =

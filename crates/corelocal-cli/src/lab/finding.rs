@@ -26,12 +26,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether it is not as listed, and a longer search would not change that.
+    /// Returns `true` if it is not as listed, and a longer search would not change that.
     pub fn is_wrong(&self) -> bool {
         !self.is_as_listed && (self.failure.is_some() || self.is_everything)
     }
 
-    /// What was found, in words.
+    /// Returns what was found, in words.
     pub fn result(&self) -> String {
         let message = self.schedule.as_ref().and_then(|schedule| schedule.message.as_deref());
         match (message, self.is_faulty) {

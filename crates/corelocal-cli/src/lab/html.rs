@@ -17,7 +17,7 @@ tr.chosen td { font-weight: 600; }
 .about { color: #57606a; }
 ";
 
-/// A whole page of this command.
+/// Returns a whole page of this command.
 pub fn frame(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -34,7 +34,7 @@ pub fn frame(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// The page.
+/// Returns the page.
 pub fn page(findings: &[Finding]) -> String {
     let body = html! {
         h1 { "Models of the kernel's halves" }

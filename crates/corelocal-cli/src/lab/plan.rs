@@ -62,7 +62,7 @@ struct Row {
     malloc_kib: u64,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let answers = match answers(args) {
         Ok(answers) => answers,
@@ -157,7 +157,7 @@ fn answer(
     Answer { name, process, kernel, policies }
 }
 
-/// The cpus of a list as Linux writes it: `0-15,32`.
+/// Returns the cpus of a list as Linux writes it: `0-15,32`.
 fn cpus(list: &str, possible: u32) -> anyhow::Result<Vec<u32>> {
     let mut cpus = BTreeSet::new();
     for part in list.split(',') {

@@ -103,7 +103,7 @@ struct PvclockScenario {
 /// What is wrong with a part of the file.
 type Wrong = (Range<usize>, String);
 
-/// The scenario of a file, or a shipped one of this name.
+/// Returns the scenario of a file, or a shipped one of this name.
 ///
 /// # Errors
 /// A sentence with the file's name and the line.

@@ -23,7 +23,7 @@ struct Answer {
     simulated: Simulated,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let entries = match chosen(&args.models) {
         Ok(entries) => entries,

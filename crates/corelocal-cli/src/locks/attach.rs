@@ -90,7 +90,7 @@ impl Drop for SwitchedOn<'_> {
     }
 }
 
-/// Until the time is over, Ctrl-C comes or the process ends. What /proc said last of its files, if it has ended.
+/// Waits until the time is over, Ctrl-C comes or the process ends. What /proc said last of its files, if it has ended.
 fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
     let bar = spinner();
     let mut maps = String::new();
@@ -111,7 +111,7 @@ fn watch(process: u32, profile: &Profile, end: Instant) -> Option<String> {
     None
 }
 
-/// How many locks were waited for, and how often in all. A process can write any number to its profile.
+/// Returns how many locks were waited for, and how often in all. A process can write any number to its profile.
 fn totals(waits: impl Iterator<Item = u64>) -> (u64, u64) {
     waits.fold((0, 0), |(locks, all), waits| {
         (locks + u64::from(waits > 0), all.saturating_add(waits))
@@ -124,7 +124,7 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// Whether a target is that of a profile, or of a record of the order of locks.
+/// Returns `true` if a target is that of a profile, or of a record of the order of locks.
 pub fn may_be_profile(target: &Path) -> bool {
     let name = target.file_name().unwrap_or_default().as_bytes();
     target.as_os_str() == NAMELESS

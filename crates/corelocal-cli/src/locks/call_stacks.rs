@@ -32,7 +32,7 @@ pub struct Call {
     pub source: Option<Arc<str>>,
 }
 
-/// What a stack tells.
+/// Returns what a stack tells.
 pub fn of(program: &Program<'_>, stack: &Stack) -> Place {
     Place {
         time_ns: nanos(stack.time()),
@@ -42,7 +42,7 @@ pub fn of(program: &Program<'_>, stack: &Stack) -> Place {
     }
 }
 
-/// What lies at the address of a lock: the name of a static, which its file has chosen, or the address.
+/// Returns what lies at the address of a lock: the name of a static, which its file has chosen, or the address.
 pub fn variable(found: Option<(String, u64)>, address: u64) -> String {
     match found {
         Some((name, 0)) => one_line(name),
@@ -51,7 +51,7 @@ pub fn variable(found: Option<(String, u64)>, address: u64) -> String {
     }
 }
 
-/// The functions that called each other, innermost first.
+/// Returns the functions that called each other, innermost first.
 pub fn frames(program: &Program<'_>, stack: &Stack) -> Vec<Call> {
     let registers = Registers::new(*stack.registers());
     let calls = program.callers(registers, stack.words()).into_iter().flat_map(|frame| {
@@ -73,7 +73,7 @@ fn call(function: Function, file: Option<&Path>, address: u64) -> Call {
     }
 }
 
-/// Without the lock's own functions at the beginning, and what started the thread at the end.
+/// Leaves out the lock's own functions at the beginning, and what started the thread at the end.
 fn trimmed(mut calls: Vec<Call>) -> Vec<Call> {
     let own = calls.iter().take_while(|call| is_of_the_lock(call)).count();
     let last = calls.iter().position(|call| is_beginning(&call.function));
@@ -88,8 +88,8 @@ fn trimmed(mut calls: Vec<Call>) -> Vec<Call> {
     calls
 }
 
-/// Whether it is a function of the lock. One that was inlined has no path where debug information is lines only, but
-/// it has a file.
+/// Returns `true` if it is a function of the lock. One that was inlined has no path where debug information is lines
+/// only, but it has a file.
 fn is_of_the_lock(call: &Call) -> bool {
     const LOCKS: [&str; 3] = ["corelocal::sys::", "corelocal::sync::", "lock_api::"];
     let is_ours = |name: &str| {
@@ -110,7 +110,8 @@ fn is_of_the_lock(call: &Call) -> bool {
         || call.source.as_deref().is_some_and(is_ours_by_file)
 }
 
-/// Whether a file is of the library's locks, or of `lock_api`: `/corelocal/src/sync/...`, `/corelocal-0.1.0/src/sys/...`.
+/// Returns `true` if a file is of the library's locks, or of `lock_api`: `/corelocal/src/sync/...`,
+/// `/corelocal-0.1.0/src/sys/...`.
 fn is_ours_by_file(source: &str) -> bool {
     let is_package = |folder: &str, name: &str| {
         let version = folder.strip_prefix(name).map(|rest| rest.strip_prefix('-').unwrap_or(rest));

@@ -56,16 +56,16 @@ pub fn look<T>(
     Ok(((processes, lasted.as_secs_f64()), code(status)))
 }
 
-/// The process that left a profile: its number is in the file's name.
+/// Returns the process that left a profile: its number is in the file's name.
 fn process_of(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     let rest = [attach::FILE, attach::ORDER_FILE].iter().find_map(|file| name.strip_prefix(file));
     rest?.split('.').next()?.parse().ok()
 }
 
-/// What /proc says of the files of the process that left a profile, as long as that process runs. In a pid namespace a
-/// program knows itself by another number, and the number of a process that has ended may be another's. So the process of
-/// that number must map the profile, as its writer does until it ends or becomes another program.
+/// Returns what /proc says of the files of the process that left a profile, as long as that process runs. In a pid
+/// namespace a program knows itself by another number, and the number of a process that has ended may be another's. So
+/// the process of that number must map the profile, as its writer does until it ends or becomes another program.
 fn maps_of_writer(profile: &Path) -> Option<String> {
     let maps = corelocal_support::process::proc_files::maps(process_of(profile)?).ok().flatten()?;
     let is_profile = |line: &str| {

@@ -78,7 +78,7 @@ impl Kept for LockOrder {
     }
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     signals::note();
     let top = top(args);
@@ -115,18 +115,18 @@ pub fn run(args: &LocksArgs) -> anyhow::Result<ExitCode> {
     place::report(place, text::all(&answer.processes, answer.seconds, console::width()), code)
 }
 
-/// How many potential deadlocks to show of a process: JSON has as many as there is room for.
+/// Returns how many potential deadlocks to show of a process: JSON has as many as there is room for.
 fn top(args: &LocksArgs) -> usize {
     if args.json { usize::MAX } else { args.top }
 }
 
-/// What a process has left.
+/// Returns what a process has left.
 fn read(path: &Path, maps: Option<String>, how: Look) -> Option<Process> {
     let order = <LockOrder as Kept>::open(path).ok()?;
     Some(Process::of(&order, None, maps, how)).filter(|process| !process.is_empty())
 }
 
-/// A process that runs, after the time that is asked for.
+/// Returns a process that runs, after the time that is asked for.
 fn attached(process: u32, args: &LocksArgs) -> anyhow::Result<(Vec<Process>, f64)> {
     let end = args.time.map(|time| Instant::now() + time);
     let order: Option<LockOrder> =

@@ -68,8 +68,8 @@ pub struct Bucket {
 }
 
 impl Process {
-    /// What came of it since `before`, which was at `began`, or from the beginning. `id` is the process, if it runs;
-    /// `maps` what /proc said last of its files, if it was asked.
+    /// Returns what came of it since `before`, which was at `began`, or from the beginning. `id` is the process, if it
+    /// runs; `maps` what /proc said last of its files, if it was asked.
     pub fn of(
         profile: &Profile,
         id: Option<u32>,
@@ -135,7 +135,7 @@ impl Process {
         self.left_out = before - self.locks.len();
     }
 
-    /// No thread has waited.
+    /// Returns `true` if no thread has waited.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty() && self.missed_waits == 0
     }
@@ -176,7 +176,7 @@ impl Lock {
 pub mod tests {
     use super::*;
 
-    /// A lock of so many waits of a microsecond, and one of `longest_us`.
+    /// Returns a lock of so many waits of a microsecond, and one of `longest_us`.
     pub fn lock(name: &str, kind: &'static str, is_lock: bool, longest_us: u64) -> Lock {
         let bucket = |from_ns, until_ns, waits| Bucket { from_ns, until_ns, waits };
         Lock {

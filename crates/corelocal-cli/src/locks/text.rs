@@ -23,7 +23,7 @@ const TOLD_MORE: usize = 5;
 /// So many functions of each stack.
 const MOST_CALLS: usize = 12;
 
-/// All processes.
+/// Returns all processes.
 pub fn all(processes: &[Process], seconds: f64, width: usize) -> String {
     if processes.is_empty() {
         let text = "No thread waited for a lock of corelocal. Locks of std, parking_lot and pthread are not \
@@ -123,7 +123,7 @@ fn whereabouts(what: &str, place: &Place, width: usize) -> String {
     out
 }
 
-/// A thread, by number and by name if it has one.
+/// Returns a thread, by number and by name if it has one.
 pub fn thread(number: u32, name: &str) -> String {
     format!("thread {number} {name}").trim_end().to_owned()
 }
@@ -170,7 +170,7 @@ fn remarks(process: &Process) -> Vec<String> {
     remarks
 }
 
-/// From the shortest wait to the longest one: a bar for each doubling, high where most waits were.
+/// Draws the waits from the shortest to the longest one: a bar for each doubling, high where most waits were.
 fn bars(histogram: &[Bucket]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (Some(first), Some(last)) = (histogram.first(), histogram.last()) else {

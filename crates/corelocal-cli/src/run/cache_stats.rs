@@ -62,7 +62,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// For a run; nothing where nothing is wanted, or there is no place to write to, which is said.
+    /// Creates one for a run; nothing where nothing is wanted, or there is no place to write to, which is said.
     pub fn new(wanted: Wanted) -> Option<Place> {
         let counts = match wanted {
             Wanted::Nothing => return None,
@@ -78,7 +78,7 @@ impl Place {
         }
     }
 
-    /// What `CORELOCAL_MALLOC` is to be, where it was `before`.
+    /// Returns what `CORELOCAL_MALLOC` is to be, where it was `before`.
     pub fn words(&self, before: Option<OsString>) -> OsString {
         // What is found first counts.
         let mut words: OsString = format!("tally:{}/of", self.folder.path().display()).into();
@@ -90,7 +90,7 @@ impl Place {
         words
     }
 
-    /// The program's statistics, when it has ended. `None` if it wrote none.
+    /// Returns the program's statistics, when it has ended. `None` if it wrote none.
     pub fn read(&self, program: u32) -> Option<Tally> {
         let files = self
             .folder
@@ -119,23 +119,23 @@ impl Tally {
         Some(tally).filter(|tally| tally.processes > 0)
     }
 
-    /// The share of what was asked for that a cache had, 0 to 1; nothing where it was not counted.
+    /// Returns the share of what was asked for that a cache had, 0 to 1; nothing where it was not counted.
     pub fn hits(&self) -> Option<f64> {
         share(self.refills, self.allocated?)
     }
 
-    /// The share of what was given back that a cache had room for, likewise.
+    /// Returns the share of what was given back that a cache had room for, likewise.
     pub fn room(&self) -> Option<f64> {
         share(self.spills, self.freed?)
     }
 }
 
-/// The share of all that is no miss.
+/// Returns the share of all that is no miss.
 fn share(misses: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| all.saturating_sub(misses) as f64 / all as f64)
 }
 
-/// A share in percent. What is not all is never called all.
+/// Returns a share in percent. What is not all is never called all.
 pub fn percent(share: f64) -> String {
     let percent = (share * 1e4).floor() / 100.0;
     if share >= 1.0 { "100 %".to_owned() } else { format!("{percent:.2} %") }

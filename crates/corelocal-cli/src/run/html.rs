@@ -20,7 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const OURS: [usize; 3] = [5, 6, 7];
 const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// The whole page.
+/// Returns the whole page.
 ///
 /// # Errors
 /// What plotters reports.
@@ -47,7 +47,7 @@ pub fn page(answers: &[Answer]) -> anyhow::Result<String> {
     Ok(document(VERSION, &title, &body))
 }
 
-/// What there is to tell of one command.
+/// Returns what there is to tell of one command.
 fn section(answer: &Answer) -> anyhow::Result<Markup> {
     let plot = plot(answer)?;
     Ok(html! {
@@ -68,7 +68,7 @@ fn section(answer: &Answer) -> anyhow::Result<Markup> {
 /// Of what there are means over several commands.
 const MEANS: [&str; 3] = ["time", "cpu", "peak"];
 
-/// The means over several commands.
+/// Returns the means over several commands.
 fn means(answers: &[Answer]) -> Markup {
     let Some(means) = Means::of(answers) else { return html! {} };
     html! {

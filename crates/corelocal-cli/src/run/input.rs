@@ -27,7 +27,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// For one run, or for several.
+    /// Creates one for one run, or for several.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -51,7 +51,7 @@ impl Input {
         Ok(Input::Kept(kept))
     }
 
-    /// For the next run.
+    /// Returns that for the next run.
     ///
     /// # Errors
     /// When it cannot be read again.

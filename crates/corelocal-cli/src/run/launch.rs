@@ -180,8 +180,8 @@ fn text(bytes: &[u8]) -> io::Result<CString> {
     Ok(CString::new(bytes)?)
 }
 
-/// The most KiB of the program, or of a process that it waited for, as the kernel tells after its end: nothing, if
-/// that may be what the child had before it became the program.
+/// Returns the most KiB of the program, or of a process that it waited for, as the kernel tells after its end: nothing,
+/// if that may be what the child had before it became the program.
 fn by_kernel(usage: &libc::rusage, of_ours: Option<u64>) -> Option<u64> {
     /// What we may have grown by meanwhile, and pages of files that the child touches.
     const MORE_KIB: u64 = 512;
@@ -189,7 +189,7 @@ fn by_kernel(usage: &libc::rusage, of_ours: Option<u64>) -> Option<u64> {
     of_ours.filter(|ours| most > ours + MORE_KIB).map(|_| most)
 }
 
-/// Until the process has ended; it is waited for only when no signal can be passed on to it any more.
+/// Waits until the process has ended; it is waited for only when no signal can be passed on to it any more.
 fn wait(process: u32) -> io::Result<(ExitStatus, libc::rusage)> {
     // SAFETY: all-zero bytes are a valid siginfo_t, which is written to.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

@@ -88,7 +88,7 @@ pub struct Means {
 }
 
 impl Means {
-    /// `None` for one command, and for commands that were not run with the same mallocs.
+    /// Returns `None` for one command, and for commands that were not run with the same mallocs.
     pub fn of(answers: &[Answer]) -> Option<Means> {
         let [first, _, ..] = answers else { return None };
         let base = first.mallocs.first()?.label.clone();
@@ -140,7 +140,7 @@ impl Answer {
         self.mallocs.iter().filter_map(|m| Some(m.wall_s.as_ref()?.n)).max().unwrap_or(0)
     }
 
-    /// What is to be known of all runs, in sentences.
+    /// Returns what is to be known of all runs, in sentences.
     pub fn remarks(&self) -> Vec<String> {
         let noise = self.noise.iter().map(|noise| format!("Noise: {noise}"));
         let is_short = self.mallocs.len() > 1
@@ -199,7 +199,7 @@ fn stat(runs: &[Run], figure: Figure) -> Option<Stat> {
     Stat::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>())
 }
 
-/// A time or a number of MiB as it is shown.
+/// Returns a time or a number of MiB as it is shown.
 fn shown(value: f64) -> Option<f64> {
     figure(value).parse().ok()
 }
@@ -211,7 +211,7 @@ const KINDS: [(&str, Figure, f64); 3] = [
     ("peak memory", PEAK, 1024.0),
 ];
 
-/// `7 % less time, 30 % less peak memory`, of runs beside those with libc's malloc.
+/// Says `7 % less time, 30 % less peak memory`, of runs beside those with libc's malloc.
 fn verdict_of(runs: &[Run], base: &[Run]) -> Option<String> {
     let mut words = Vec::new();
     for (name, of, unit) in KINDS {
@@ -268,7 +268,7 @@ impl Measured {
     }
 }
 
-/// In words.
+/// Says it in words.
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

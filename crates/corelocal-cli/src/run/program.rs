@@ -27,12 +27,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// What was asked for cannot be done.
+    /// Returns what was asked for cannot be done.
     pub fn unable(why: anyhow::Error) -> Self {
         Refusal { code: UNABLE, why }
     }
 
-    /// The program cannot be run this way.
+    /// Returns the program cannot be run this way.
     pub fn unfit(why: String) -> Self {
         Refusal { code: 126, why: anyhow!(why) }
     }
@@ -55,7 +55,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// As a shell finds it.
+    /// Finds it as a shell does.
     ///
     /// # Errors
     /// When there is none, or it is not one.
@@ -91,7 +91,7 @@ impl Program {
         }
     }
 
-    /// Why the kernel does not start it.
+    /// Returns why the kernel does not start it.
     pub fn unfit(&self, error: &std::io::Error) -> Refusal {
         let shown = path_line(&self.path);
         let why = match (error.raw_os_error(), self.interpreter()) {
@@ -108,7 +108,7 @@ impl Program {
         Refusal::unfit(why)
     }
 
-    /// Whether a malloc can be preloaded.
+    /// Checks whether a malloc can be preloaded.
     ///
     /// # Errors
     /// Why not, and what to do.
@@ -145,12 +145,12 @@ impl Program {
         }
     }
 
-    /// The file that runs in the end, as the kernel names it.
+    /// Returns the file that runs in the end, as the kernel names it.
     pub fn file(&self) -> Option<PathBuf> {
         fs::canonicalize(self.interpreter().ok()?).ok()
     }
 
-    /// Why no malloc can be preloaded into it, in a relative clause, if that is seen.
+    /// Returns why no malloc can be preloaded into it, in a relative clause, if that is seen.
     pub fn without_preload(&self) -> Option<String> {
         if gains_rights(&self.path) {
             return Some(
@@ -160,12 +160,12 @@ impl Program {
         Some(format!("which {}", self.malloc_inside()?))
     }
 
-    /// How its malloc comes to be inside, if it is: then it has that one, whatever it is to have.
+    /// Returns how its malloc comes to be inside, if it is: then it has that one, whatever it is to have.
     pub fn malloc_inside(&self) -> Option<&'static str> {
         symbols::malloc_inside(&self.interpreter().ok()?)
     }
 
-    /// The program itself, or the one that runs it if it is a script; through env(1), too.
+    /// Returns the program itself, or the one that runs it if it is a script; through env(1), too.
     fn interpreter(&self) -> Result<PathBuf, Refusal> {
         let mut path = self.path.clone();
         for _ in 0..MOST_SCRIPTS {
@@ -191,7 +191,7 @@ fn may_run(path: &Path) -> bool {
     unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
 }
 
-/// Whether the kernel will set AT_SECURE for it.
+/// Returns `true` if the kernel will set AT_SECURE for it.
 fn gains_rights(path: &Path) -> bool {
     let Ok(meta) = fs::metadata(path) else { return false };
     // SAFETY: neither call takes anything.

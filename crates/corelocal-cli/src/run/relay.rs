@@ -19,7 +19,7 @@ static CAME: AtomicI32 = AtomicI32::new(0);
 const PASSED_ON: [libc::c_int; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// From now on.
+/// Begins from now on.
 pub fn begin() {
     for signal in PASSED_ON {
         // SAFETY: zeroed sigactions are valid; the handler does what (2) says.
@@ -74,7 +74,7 @@ pub fn program_ended() {
     PROGRAM.store(0, Ordering::Relaxed);
 }
 
-/// The last signal that asked us to end, if one came.
+/// Returns the last signal that asked us to end, if one came.
 pub fn came() -> Option<i32> {
     Some(CAME.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
 }

@@ -19,7 +19,7 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// All there is to tell.
+/// Writes all there is to tell.
 pub fn all(answers: &[Answer], width: usize) -> String {
     let each = answers.iter().map(|answer| match &answer.mallocs[..] {
         [one] => single(answer, one),
@@ -30,7 +30,7 @@ pub fn all(answers: &[Answer], width: usize) -> String {
     parts.join("\n")
 }
 
-/// The means over several commands.
+/// Returns the means over several commands.
 fn means(answers: &[Answer], width: usize) -> Option<String> {
     let means = Means::of(answers)?;
     let mut out = String::new();
@@ -88,7 +88,7 @@ fn single(answer: &Answer, one: &Measured) -> String {
     out
 }
 
-/// What caches did: of our malloc, since others do not tell.
+/// Returns what caches did: of our malloc, since others do not tell.
 fn caches(one: &Measured) -> Vec<(&'static str, String)> {
     const NOT_TOLD: &str = "it ended by a signal or by _exit(2), executed another program, or changed its user \
          or root";
@@ -183,7 +183,7 @@ fn columns(mallocs: &[Measured]) -> [(&'static str, Vec<String>); 9] {
     })
 }
 
-/// The table of these columns, none of which is wrapped from that one on.
+/// Returns the table of these columns, none of which is wrapped from that one on.
 fn grid(
     mallocs: &[Measured],
     columns: &[(&str, Vec<String>)],
@@ -216,7 +216,7 @@ fn of(mallocs: &[Measured], text: impl Fn(&Measured) -> Option<String>) -> Vec<O
     mallocs.iter().map(text).collect()
 }
 
-/// The program's name, without its folder.
+/// Returns the program's name, without its folder.
 pub fn name(answer: &Answer) -> &str {
     let name = answer.command.first().map_or("", String::as_str);
     name.rsplit('/').next().unwrap_or(name)

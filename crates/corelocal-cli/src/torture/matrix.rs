@@ -11,7 +11,7 @@ use corelocal_support::figures::wrap;
 
 use super::{Answer, BOLD, DIM, FAIL, OK, SKIPPED};
 
-/// The whole text.
+/// Returns the whole text.
 pub fn text(answer: &Answer<'_>, width: usize) -> String {
     let mut out = String::new();
     for section in &answer.report.sections {
@@ -25,7 +25,7 @@ pub fn text(answer: &Answer<'_>, width: usize) -> String {
     out
 }
 
-/// One section: a line for each instruction, a column for each disturbance, then what failed.
+/// Shows one section: a line for each instruction, a column for each disturbance, then what failed.
 fn matrix(out: &mut String, section: &Section, width: usize) {
     if let Some(why) = &section.broken {
         let _ = writeln!(out, "{BOLD}{}{BOLD:#}\n  {FAIL}FAIL{FAIL:#} {why}\n", section.name);
@@ -88,7 +88,7 @@ fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// What else there is in the program, and what was not tried.
+/// Tells what else there is in the program, and what was not tried.
 fn coverage(out: &mut String, report: &Report, width: usize) {
     let coverage = &report.coverage;
     let mut paragraph = |style: Style, text: String| {

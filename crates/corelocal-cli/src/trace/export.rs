@@ -20,7 +20,7 @@ const COLLECTOR: &str = "http://localhost:4318/v1/traces";
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let to = args.output.clone().unwrap_or_else(|| {
@@ -139,7 +139,7 @@ fn beside(to: &Path) -> io::Result<tempfile::TempDir> {
         .tempdir_in(parent.unwrap_or(Path::new(".")))
 }
 
-/// To a file or below a folder, or by way of a temporary folder to an object store.
+/// Writes to a file or below a folder, or by way of a temporary folder to an object store.
 #[cfg(feature = "export")]
 fn parquet<'r>(
     recording: &'r Recording,
@@ -191,7 +191,7 @@ fn otlp<'r>(
     Ok(1)
 }
 
-/// The name of the service: of the option, else of OpenTelemetry's variable, else of the program.
+/// Returns the name of the service: of the option, else of OpenTelemetry's variable, else of the program.
 #[cfg(feature = "export")]
 fn service(recording: &Recording, args: &ExportArgs) -> String {
     let given = args.service_name.clone();
@@ -238,7 +238,7 @@ fn part(to: &Path, number: u64) -> PathBuf {
 }
 
 impl Format {
-    /// What is appended to a file's name.
+    /// Returns what is appended to a file's name.
     fn ending(self) -> &'static str {
         match self {
             Format::Perfetto => ".perfetto-trace",

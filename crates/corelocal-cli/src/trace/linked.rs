@@ -15,7 +15,7 @@ use corelocal_support::process::proc_files;
 /// Files that are larger are left out.
 const LARGEST: u64 = 1 << 30;
 
-/// Names and kinds of the sites of a process, without repetitions.
+/// Returns names and kinds of the sites of a process, without repetitions.
 pub fn sites(process: u32) -> Vec<(String, Kind)> {
     let mut all: Vec<(String, Kind)> = Vec::new();
     for path in files(process) {
@@ -27,7 +27,7 @@ pub fn sites(process: u32) -> Vec<(String, Kind)> {
     all
 }
 
-/// The files whose code a process has in memory, as it sees them.
+/// Returns the files whose code a process has in memory, as it sees them.
 fn files(process: u32) -> Vec<PathBuf> {
     let maps = proc_files::maps(process).ok().flatten().unwrap_or_default();
     let code = maps.lines().filter_map(|line| {

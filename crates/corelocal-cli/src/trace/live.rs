@@ -62,7 +62,7 @@ impl Kept for Live {
     }
 }
 
-/// Whether a regular file begins as a recording does.
+/// Returns `true` if a regular file begins as a recording does.
 pub(super) fn is_recording(path: &Path) -> bool {
     let mut first = [0; 8];
     let is_file = path.metadata().is_ok_and(|meta| meta.is_file());
@@ -93,7 +93,7 @@ struct Status {
     disk_error: Option<String>,
 }
 
-/// `corelocal trace status PROCESS`.
+/// Runs `corelocal trace status PROCESS`.
 pub fn status(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     let Live { recording, .. } = find(args.process)?;
     let sites: Vec<&Site> = recording.sites().filter(|site| is_of_program(site)).collect();
@@ -156,7 +156,7 @@ struct Listed {
     fields: Vec<String>,
 }
 
-/// `corelocal trace list PROCESS`.
+/// Runs `corelocal trace list PROCESS`.
 pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     let Live { recording, .. } = find(args.process)?;
     let reached = |site: &Site| Listed {
@@ -220,7 +220,7 @@ pub fn list(args: &LiveArgs) -> anyhow::Result<ExitCode> {
     output::finish(text, ExitCode::SUCCESS)
 }
 
-/// Whether a site is none of the tracer's own.
+/// Returns `true` if a site is none of the tracer's own.
 fn is_of_program(site: &Site) -> bool {
     ![format::LOST_NAME, format::OVERWRITTEN_NAME].contains(&&*site.name)
 }
@@ -238,7 +238,7 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// `corelocal trace dump PROCESS`.
+/// Runs `corelocal trace dump PROCESS`.
 pub fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     let Live { path, .. } = find(args.process)?;
     let to = args.output.clone().unwrap_or_else(|| format!("{}.trace", args.process).into());
@@ -255,7 +255,7 @@ pub fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `corelocal trace enable PROCESS PATTERN` and `disable`.
+/// Runs `corelocal trace enable PROCESS PATTERN` and `disable`.
 pub fn switch(args: &SwitchArgs, every: u32) -> anyhow::Result<ExitCode> {
     let Live { path, .. } = find(args.process)?;
     let path = CString::new(path.as_os_str().as_bytes())?;

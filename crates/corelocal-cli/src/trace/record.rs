@@ -36,7 +36,7 @@ struct Process {
     has_failed: bool,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let folder = Folder::new("trace")?;
     let (program, arguments) = args.program.split_first().context("no program was given")?;
@@ -71,7 +71,7 @@ fn draft_of(to: &Path) -> PathBuf {
     name.into()
 }
 
-/// The value of the variable.
+/// Returns the value of the variable.
 fn wish(args: &RecordArgs, folder: &Folder) -> anyhow::Result<OsString> {
     let mut wish = OsString::from("drained,children,file=");
     wish.push(folder.path());

@@ -13,7 +13,7 @@ use corelocal_support::output::{path_line, remark};
 use super::args::RecoverArgs;
 use super::{UNREADABLE, open, tell_problems};
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let to = args.output.clone().unwrap_or_else(|| {

@@ -17,7 +17,7 @@ use crate::trace::args::TraceReportArgs;
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &TraceReportArgs) -> anyhow::Result<ExitCode> {
     let Some(recording) = open(&args.file) else { return Ok(ExitCode::from(UNREADABLE)) };
     let to = args.output.clone().unwrap_or_else(|| {

@@ -20,7 +20,7 @@ struct Name {
     durations: Option<Histogram<u64>>,
 }
 
-/// A table: a line for each name, the most frequent one first, spans before events.
+/// Returns a table: a line for each name, the most frequent one first, spans before events.
 pub fn table<'r>(events: &mut dyn Iterator<Item = Event<'r>>) -> String {
     let mut names: BTreeMap<&str, Name> = BTreeMap::new();
     let (mut first, mut last) = (u64::MAX, 0);

@@ -18,7 +18,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The line, without its end: events and spans are indented by the spans that they are in, and an end has the duration.
+    /// Returns the line, without its end: events and spans are indented by the spans that they are in, and an end has
+    /// the duration.
     pub fn line(&mut self, event: &Event<'_>) -> String {
         let around = |span: u64| self.depths.get(&span).map_or(0, |depth| depth + 1);
         let depth = match event.what {
@@ -59,7 +60,7 @@ impl Lines {
     }
 }
 
-/// Nanoseconds with a unit, and three digits.
+/// Returns the nanoseconds with a unit, and three digits.
 pub fn duration(nanos: u64) -> String {
     let (unit, name) = match nanos {
         0..1_000 => return format!("{nanos} ns"),

@@ -29,7 +29,7 @@ const TURN: Duration = Duration::from_millis(20);
 /// The oldest file that is looked for.
 const MOST_FILES: usize = 1000;
 
-/// The command.
+/// Runs the command.
 pub fn run(args: &ViewArgs) -> anyhow::Result<ExitCode> {
     if args.follow {
         return follow(args);

@@ -30,12 +30,12 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// None at first, of the descriptor at this address.
+    /// Creates an empty list, of the descriptor at this address.
     pub fn new(descriptor: u64) -> Holders {
         Holders { descriptor, registers: 0 }
     }
 
-    /// What both paths know.
+    /// Returns what both paths know.
     pub fn and(self, other: Holders) -> Holders {
         Holders { registers: self.registers & other.registers, ..self }
     }
@@ -52,7 +52,7 @@ impl Holders {
         announces
     }
 
-    /// Whether the instruction computes the address, and nothing else.
+    /// Returns `true` if the instruction computes the address, and nothing else.
     fn is_held(&self, instruction: &Instruction) -> bool {
         match (instruction.mnemonic(), instruction.op0_kind(), instruction.op1_kind()) {
             (Mnemonic::Lea, OpKind::Register, OpKind::Memory) => {

@@ -27,19 +27,19 @@ pub struct Code {
 }
 
 impl Code {
-    /// The instructions of the section, without those that only fill space.
+    /// Returns the instructions of the section, without those that only fill space.
     pub fn inside(&self) -> impl Iterator<Item = &Instruction> {
         let inside =
             self.instructions.range(self.start..self.end).map(|(_, instruction)| instruction);
         inside.filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
     }
 
-    /// The number of instructions of the section before this address.
+    /// Returns the number of instructions of the section before this address.
     fn place(&self, address: u64) -> usize {
         self.inside().take_while(|instruction| instruction.ip() < address).count()
     }
 
-    /// The instructions without addresses and names of registers: the same for all copies of a section.
+    /// Returns the instructions without addresses and names of registers: the same for all copies of a section.
     pub fn shape(&self) -> Vec<String> {
         let mut names = BTreeMap::new();
         self.inside().map(|instruction| shape_of(instruction, self, &mut names)).collect()
@@ -81,7 +81,7 @@ fn shape_of(instruction: &Instruction, code: &Code, names: &mut BTreeMap<u32, us
 /// An exit has no more instructions: a number, registers that are cleared, a jump, and what fills space.
 const EXIT: usize = 24;
 
-/// The sections that were decoded; others are left out.
+/// Returns the sections that were decoded; others are left out.
 pub fn of(elf: &Elf<'_>) -> Vec<Code> {
     let image = Image::load(elf);
     if !image.is_decoded() {

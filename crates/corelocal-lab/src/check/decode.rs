@@ -59,12 +59,12 @@ impl Step {
         is_call(&self.instruction)
     }
 
-    /// Whether a prefix makes it repeat.
+    /// Returns `true` if a prefix makes it repeat.
     pub fn repeats(&self) -> bool {
         self.instruction.has_rep_prefix() || self.instruction.has_repne_prefix()
     }
 
-    /// Whether no instruction of the section follows it.
+    /// Returns `true` if no instruction of the section follows it.
     pub fn is_last(&self) -> bool {
         self.next.iter().all(|edge| !matches!(edge, Edge::To(_)))
     }
@@ -79,7 +79,7 @@ pub enum Failure {
     Straddles(u64),
 }
 
-/// All instructions of the section.
+/// Returns all instructions of the section.
 pub fn section(image: &Image<'_>, descriptor: &Descriptor) -> Result<Vec<Step>, Failure> {
     let end = descriptor.end();
     let mut instructions = Vec::new();
@@ -119,8 +119,8 @@ pub fn section(image: &Image<'_>, descriptor: &Descriptor) -> Result<Vec<Step>, 
     Ok(steps.collect())
 }
 
-/// The instructions from `address` on, to the end of its ELF section or the first bytes that cannot be decoded; the
-/// latter are returned as a last, invalid item.
+/// Returns the instructions from `address` on, to the end of its ELF section or the first bytes that cannot be decoded;
+/// the latter are returned as a last, invalid item.
 pub fn from<'a>(image: &'a Image<'_>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
     let code = image.code_at(address);
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
@@ -135,7 +135,7 @@ pub fn from<'a>(image: &'a Image<'_>, address: u64) -> impl Iterator<Item = Inst
     })
 }
 
-/// The addresses of its possible successors. An unknown address is 0. A call is assumed to return.
+/// Returns the addresses of its possible successors. An unknown address is 0. A call is assumed to return.
 pub fn successors(instruction: &Instruction) -> Vec<u64> {
     match instruction.flow_control() {
         FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
@@ -147,7 +147,7 @@ pub fn successors(instruction: &Instruction) -> Vec<u64> {
     }
 }
 
-/// Whether it transfers control to another function, the kernel, or a trap.
+/// Returns `true` if it transfers control to another function, the kernel, or a trap.
 pub fn is_call(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
@@ -159,18 +159,18 @@ pub fn is_call(instruction: &Instruction) -> bool {
     )
 }
 
-/// Whether it writes memory.
+/// Returns `true` if it writes memory.
 pub fn stores(instruction: &Instruction) -> bool {
     write(InstructionInfoFactory::new().info(instruction)) != Write::No
 }
 
-/// `xchg` with memory locks the bus without a prefix.
+/// Returns `true` for `xchg` with memory locks the bus without a prefix.
 fn is_exchange(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Xchg
         && (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory)
 }
 
-/// How an instruction writes to the memory it names.
+/// Returns how an instruction writes to the memory it names.
 pub fn write(info: &InstructionInfo) -> Write {
     let mut write = Write::No;
     for memory in info.used_memory() {
@@ -183,7 +183,7 @@ pub fn write(info: &InstructionInfo) -> Write {
     write
 }
 
-/// The registers that an instruction writes, in full width.
+/// Returns the registers that an instruction writes, in full width.
 pub fn written(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     used(info, |access| {
         matches!(
@@ -193,7 +193,7 @@ pub fn written(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     })
 }
 
-/// The registers that an instruction reads, in full width.
+/// Returns the registers that an instruction reads, in full width.
 pub fn read(info: &InstructionInfo) -> impl Iterator<Item = Register> {
     used(info, |access| {
         matches!(
@@ -208,7 +208,7 @@ fn used(info: &InstructionInfo, of: fn(OpAccess) -> bool) -> impl Iterator<Item 
     registers.filter(move |used| of(used.access())).map(|used| used.register().full_register())
 }
 
-/// One bit for each general (0 to 15) and vector register (16 to 47), without the stack pointer.
+/// Returns one bit for each general (0 to 15) and vector register (16 to 47), without the stack pointer.
 pub fn mask(registers: impl Iterator<Item = Register>) -> u64 {
     registers.fold(0, |mask, register| mask | bit(register))
 }

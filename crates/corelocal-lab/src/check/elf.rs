@@ -118,8 +118,8 @@ impl<'a> Elf<'a> {
         Ok(elf)
     }
 
-    /// Whether the file has the debug information of a program without its code, as `objcopy --only-keep-debug`
-    /// leaves it: sections of instructions have a length and no bytes.
+    /// Returns `true` if the file has the debug information of a program without its code, as `objcopy
+    /// --only-keep-debug` leaves it: sections of instructions have a length and no bytes.
     pub fn is_debug_only(&self) -> bool {
         let is_code = |section: &&SectionHeader64<Endianness>| {
             section.sh_flags(self.endian) & u64::from(elf::SHF_EXECINSTR) != 0
@@ -202,12 +202,12 @@ impl<'a> Elf<'a> {
         self.endian
     }
 
-    /// Whether the file has a section table, without which nothing can be found in it.
+    /// Returns `true` if the file has a section table, without which nothing can be found in it.
     pub fn has_sections(&self) -> bool {
         !self.sections.is_empty()
     }
 
-    /// The loadable sections that have bytes in the file.
+    /// Returns the loadable sections that have bytes in the file.
     pub fn extents(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
@@ -235,12 +235,12 @@ impl<'a> Elf<'a> {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// The address of the section.
+    /// Returns the address of the section.
     pub fn place(&self, index: usize) -> u64 {
         self.places.get(index).copied().unwrap_or(0)
     }
 
-    /// The section's bytes as in the file, with relocations applied if it is an object file.
+    /// Returns the section's bytes as in the file, with relocations applied if it is an object file.
     pub fn code(&self, index: usize) -> Cow<'a, [u8]> {
         if self.kind == Kind::Object { self.relocated(index) } else { self.bytes(index).into() }
     }
@@ -249,8 +249,8 @@ impl<'a> Elf<'a> {
         self.sections.section(SectionIndex(index)).map_or(&[], |section| self.raw(section))
     }
 
-    /// The section's bytes with all relocations applied, including the loader's. An address that the loader takes
-    /// from another file keeps its value in the file.
+    /// Returns the section's bytes with all relocations applied, including the loader's. An address that the loader
+    /// takes from another file keeps its value in the file.
     pub fn relocated(&self, index: usize) -> Cow<'a, [u8]> {
         let mut bytes = Cow::Borrowed(self.bytes(index));
         let (start, length) = (self.place(index), bytes.len() as u64);
@@ -312,7 +312,7 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// The address of a symbol. `None` if it is defined elsewhere.
+    /// Returns the address of a symbol. `None` if it is defined elsewhere.
     fn value(
         &self,
         table: &SymbolTable<'a, Header>,

@@ -36,7 +36,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The address of the instruction after the commit. Saturates if the sum is not an address.
+    /// Returns the address of the instruction after the commit. Saturates if the sum is not an address.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
@@ -123,17 +123,17 @@ impl<'a> Image<'a> {
         image
     }
 
-    /// Whether it is declared that the instruction's store is invisible until the commit.
+    /// Returns `true` if it is declared that the instruction's store is invisible until the commit.
     pub fn is_prepared(&self, instruction: u64) -> bool {
         self.prepared.binary_search_by_key(&instruction, |entry| entry.target).is_ok()
     }
 
-    /// The executable sections.
+    /// Returns the executable sections.
     pub fn regions(&self) -> &[Region<'a>] {
         &self.text
     }
 
-    /// The executable bytes from `address` to the end of its section. Empty if there are none.
+    /// Returns the executable bytes from `address` to the end of its section. Empty if there are none.
     pub fn code_at(&self, address: u64) -> &[u8] {
         let after = self.text.partition_point(|region| region.start <= address);
         let Some(region) = after.checked_sub(1).and_then(|i| self.text.get(i)) else { return &[] };
@@ -141,14 +141,14 @@ impl<'a> Image<'a> {
         region.bytes.get(offset..).unwrap_or_default()
     }
 
-    /// The `N` bytes before `address`, if they are executable.
+    /// Returns the `N` bytes before `address`, if they are executable.
     pub fn before<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
         let bytes = self.code_at(address.checked_sub(N as u64)?);
         // More bytes must follow, or `address` would be past its section.
         if bytes.len() <= N { None } else { bytes[..N].try_into().ok() }
     }
 
-    /// The signature that glibc and librseq register on this architecture, and how it is stored.
+    /// Returns the signature that glibc and librseq register on this architecture, and how it is stored.
     pub fn signature(&self) -> Option<u32> {
         match self.elf.machine() {
             elf::EM_X86_64 => Some(0x5305_3053),
@@ -157,7 +157,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Whether the instructions of this architecture are decoded.
+    /// Returns `true` if the instructions of this architecture are decoded.
     pub fn is_decoded(&self) -> bool {
         self.elf.machine() == elf::EM_X86_64
     }
@@ -205,14 +205,14 @@ fn descriptor(address: u64, piece: &[u8; DESCRIPTOR_LEN], endian: Endianness) ->
     }
 }
 
-/// The 32-bit word at `at`, which the caller has checked to exist.
+/// Returns the 32-bit word at `at`, which the caller has checked to exist.
 fn u32_at(bytes: &[u8], at: usize, endian: Endianness) -> u32 {
     let mut half = [0; 4];
     half.copy_from_slice(&bytes[at..at + 4]);
     endian.read_u32_bytes(half)
 }
 
-/// The 64-bit word at `at`, which the caller has checked to exist.
+/// Returns the 64-bit word at `at`, which the caller has checked to exist.
 fn u64_at(bytes: &[u8], at: usize, endian: Endianness) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

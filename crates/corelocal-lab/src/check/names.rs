@@ -57,7 +57,7 @@ impl Names {
         }
     }
 
-    /// The address as a user knows it: in an object file, the offset in the ELF section.
+    /// Returns the address as a user knows it: in an object file, the offset in the ELF section.
     pub fn shown(&self, address: u64) -> u64 {
         match extent_of(&self.extents, address) {
             Some(extent) if self.kind == Kind::Object => address - extent.start,
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// The target of a branch at `from`; with its ELF section, where that is another one.
+    /// Returns the target of a branch at `from`; with its ELF section, where that is another one.
     pub fn target(&self, from: u64, target: u64) -> String {
         let extents = [from, target].map(|address| extent_of(&self.extents, address));
         let shown = self.shown(target);
@@ -78,7 +78,7 @@ impl Names {
         }
     }
 
-    /// The place of one of the addresses given.
+    /// Returns the place of one of the addresses given.
     pub fn place(&self, address: u64) -> Place {
         self.places.get(&address).cloned().unwrap_or_else(|| Place {
             address,
@@ -89,7 +89,7 @@ impl Names {
     }
 }
 
-/// The one of the sorted `extents` that holds `address`.
+/// Returns the one of the sorted `extents` that holds `address`.
 fn extent_of(extents: &[Extent], address: u64) -> Option<&Extent> {
     let after = extents.partition_point(|extent| extent.start <= address);
     let extent = extents.get(after.checked_sub(1)?)?;
@@ -161,7 +161,7 @@ fn assign(
     }
 }
 
-/// The first free item from here on. Shortens the path to it for later calls.
+/// Returns the first free item from here on. Shortens the path to it for later calls.
 fn free(next: &mut [usize], mut item: usize) -> usize {
     while next[item] != item {
         next[item] = next[next[item]];

@@ -67,7 +67,8 @@ mod tests {
 
     use super::*;
 
-    /// `.debug_abbrev` and `.debug_info` of a function from 0 to 4096 with this many inlined functions nested in it.
+    /// Returns `.debug_abbrev` and `.debug_info` of a function from 0 to 4096 with this many inlined functions nested
+    /// in it.
     fn nested(levels: usize) -> (Vec<u8>, Vec<u8>) {
         // Number, tag, whether it has children, attributes with their forms: low_pc as an address, high_pc as 8 bytes.
         let range = [0x11, 0x01, 0x12, 0x07, 0, 0];

@@ -113,19 +113,19 @@ macro_rules! rules {
             /// All rules.
             pub const ALL: &[Rule] = &[$(Rule::$name,)+];
 
-            /// Its name in output and documents.
+            /// Returns its name in output and documents.
             #[must_use]
             pub fn id(self) -> &'static str {
                 match self { $(Rule::$name => $id,)+ }
             }
 
-            /// The severity of its findings.
+            /// Returns the severity of its findings.
             #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Rule::$name => Severity::$severity,)+ }
             }
 
-            /// How to fix a finding.
+            /// Returns how to fix a finding.
             #[must_use]
             pub fn remedy(self) -> &'static str {
                 match self { $(Rule::$name => $remedy,)+ }
@@ -244,7 +244,7 @@ impl Serialize for Rule {
 }
 
 impl Report {
-    /// The number of findings of this severity.
+    /// Returns the number of findings of this severity.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()

@@ -154,7 +154,7 @@ fn notes(image: &Image<'_>) -> Vec<String> {
     notes
 }
 
-/// The instructions around `address`, of the section or of the code there.
+/// Returns the instructions around `address`, of the section or of the code there.
 fn disassembly(image: &Image<'_>, names: &Names, steps: &[Step], address: u64) -> Vec<Line> {
     let spot = steps.iter().position(|step| step.address() == address);
     let instructions: Vec<_> = match spot {
@@ -176,7 +176,7 @@ fn disassembly(image: &Image<'_>, names: &Names, steps: &[Step], address: u64) -
     instructions.iter().map(line).collect()
 }
 
-/// The instruction in Intel syntax, with its target in the addresses that the user sees.
+/// Returns the instruction in Intel syntax, with its target in the addresses that the user sees.
 fn text(names: &Names, instruction: &Instruction) -> String {
     if instruction.op0_kind() == OpKind::NearBranch64 {
         let mnemonic = format!("{:?}", instruction.mnemonic()).to_lowercase();
@@ -195,7 +195,7 @@ fn text(names: &Names, instruction: &Instruction) -> String {
     text
 }
 
-/// Whether `image` may be unmapped while threads run.
+/// Returns `true` if `image` may be unmapped while threads run.
 fn can_be_unloaded(image: &Image<'_>) -> bool {
     image.kind() == Kind::Shared && !image.elf.nodelete && !image.stays
 }

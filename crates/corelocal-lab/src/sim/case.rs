@@ -131,7 +131,7 @@ impl<M: Model + Clone> Case for M {
 /// A failure after more steps than this is reported without its schedule.
 const LONGEST_SCHEDULE: usize = 100_000;
 
-/// The schedule of these steps, of which there are all if they are not too many.
+/// Returns the schedule of these steps, of which there are all if they are not too many.
 fn failure<M: Model>(model: &M, path: &[Step], message: String) -> Schedule {
     let path = if path.len() > LONGEST_SCHEDULE { &[] } else { path };
     Schedule { message: Some(message), ..Schedule::of(model, path) }
@@ -148,7 +148,7 @@ fn found<M: Model>(
 }
 
 impl Entry {
-    /// A model, and what it is.
+    /// Creates a model, and what it is.
     pub(super) fn new(
         name: impl Into<Cow<'static, str>>,
         about: impl Into<Cow<'static, str>>,

@@ -4,7 +4,7 @@ use super::case::Entry;
 use super::rseq::process;
 use super::{cid, futex, pvclock};
 
-/// All models that do not need a program: see [`super::rseq::entries`] for those that do.
+/// Returns all models that do not need a program: see [`super::rseq::entries`] for those that do.
 pub fn catalogue() -> Vec<Entry> {
     [process::entries(), pvclock::entries(), cid::entries(), futex::entries()]
         .into_iter()

@@ -73,7 +73,7 @@ const CONFINE: u8 = 203;
 pub const BEGIN: u8 = 100;
 
 impl<P: Policy<T, C>, const T: usize, const C: usize> Cids<P, T, C> {
-    /// The running task of each cpu, and its id, while no switch is under way.
+    /// Returns the running task of each cpu, and its id, while no switch is under way.
     pub fn running(&self, state: &State<T, C>) -> [Option<(usize, Option<u16>)>; C] {
         std::array::from_fn(|cpu| {
             let (task, _) = state.current(cpu)?;
@@ -240,7 +240,7 @@ impl<P: Policy<T, C>, const T: usize, const C: usize> Model for Cids<P, T, C> {
         self.policy.check(state)
     }
 
-    /// The tasks of a map are interchangeable: they are sorted.
+    /// Sorts the tasks of each map, which are interchangeable.
     fn representative(&self, state: State<T, C>) -> State<T, C> {
         if !self.policy.sorts(&state) {
             return state;

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 use super::schedule::{Line, Schedule};
 
-/// The schedule as lines of text, at most `width` columns wide where its words allow.
+/// Returns the schedule as lines of text, at most `width` columns wide where its words allow.
 pub fn text(schedule: &Schedule, width: usize) -> String {
     let mut text = String::new();
     _ = write_text(&mut text, schedule, width.max(60));
@@ -47,7 +47,7 @@ fn write_text(out: &mut String, schedule: &Schedule, width: usize) -> fmt::Resul
     Ok(())
 }
 
-/// The lines of all actors, the one that takes the step marked.
+/// Returns the lines of all actors, the one that takes the step marked.
 fn row(line: &Line, columns: &[usize]) -> String {
     let from = usize::from(line.actor);
     let to = line.label.to.map_or(from, usize::from);
@@ -95,7 +95,7 @@ const ROW: usize = 34;
 /// The width of a character, more rather than less.
 const CHARACTER: usize = 7;
 
-/// The schedule as an SVG element, for a page of its own or within another.
+/// Returns the schedule as an SVG element, for a page of its own or within another.
 pub fn svg(schedule: &Schedule) -> String {
     let mut svg = String::new();
     _ = write_svg(&mut svg, schedule);

@@ -192,7 +192,7 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
-    /// Whether the step leads to the same state, in which no other actor goes on.
+    /// Returns `true` if the step leads to the same state, in which no other actor goes on.
     fn is_for_ever(&self, state: &M::State, step: Step, possible: &[Step]) -> bool {
         let goes_on = |other: &Step| other.actor != step.actor && other.kind == Kind::Must;
         if possible.iter().any(goes_on) {
@@ -261,7 +261,7 @@ impl<'m, M: Model> Search<'m, M> {
         Outcome { failure: Some(failure), ..self.ended(next, Scope::Failed) }
     }
 
-    /// The steps from the initial state.
+    /// Returns the steps from the initial state.
     fn path(&self, mut number: usize) -> Vec<Step> {
         let mut path = Vec::new();
         while number != 0 {

@@ -158,7 +158,7 @@ impl Key {
         Key(kind | process << 2 | word << 4)
     }
 
-    /// The two low bits.
+    /// Returns the two low bits.
     pub fn kind(self) -> u8 {
         self.0 & 3
     }
@@ -240,17 +240,17 @@ pub struct Table {
 }
 
 impl<const T: usize> State<T> {
-    /// What the last operation of the thread returned.
+    /// Returns what the last operation of the thread returned.
     pub fn answer(&self, thread: usize) -> Answer {
         self.threads[thread].answer
     }
 
-    /// Whether the thread sleeps in the kernel.
+    /// Returns `true` if the thread sleeps in the kernel.
     pub fn sleeps(&self, thread: usize) -> bool {
         self.threads[thread].phase == Phase::Asleep
     }
 
-    /// The value of the word, as the process sees it.
+    /// Returns the value of the word, as the process sees it.
     pub fn word(&self, process: usize, word: usize) -> u8 {
         self.words[process][word]
     }
@@ -277,7 +277,7 @@ impl<const T: usize> Futexes<T> {
         self.programs[thread].get(usize::from(state.threads[thread].at)).copied()
     }
 
-    /// Where the values of the word are that the thread sees.
+    /// Returns where the values of the word are that the thread sees.
     fn place(&self, thread: usize, word: u8) -> (usize, usize) {
         let word = usize::from(word);
         let process = match self.mappings[word] {
@@ -295,7 +295,7 @@ impl<const T: usize> Futexes<T> {
         }
     }
 
-    /// The value that the thread reads: its own store first.
+    /// Returns the value that the thread reads: its own store first.
     fn load(&self, state: &State<T>, thread: usize, word: u8) -> u8 {
         let (process, at) = self.place(thread, word);
         match state.threads[thread].buffer {
@@ -367,7 +367,7 @@ impl<const T: usize> Model for Futexes<T> {
         Ok(())
     }
 
-    /// Rule 1.
+    /// Checks rule 1.
     fn at_rest(&self, state: &State<T>) -> Result<(), String> {
         let waits = |&thread: &usize| self.op(thread, state).is_some();
         match (0..T).find(waits) {

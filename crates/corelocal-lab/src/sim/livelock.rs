@@ -10,7 +10,7 @@
 use super::explore::Search;
 use super::{Kind, Model, Step, steps};
 
-/// The first state of a livelock, and its steps.
+/// Returns the first state of a livelock, and its steps.
 pub(super) fn find<M: Model>(search: &Search<M>) -> Option<(usize, Vec<Step>)> {
     let components = Components::of(&search.retries, search.states.len());
     let mut edges: Vec<(u32, u32, Step)> = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn find<M: Model>(search: &Search<M>) -> Option<(usize, Vec<Step>)> {
     )
 }
 
-/// Whether no actor that must go on, and could in every state, is left out.
+/// Returns `true` if no actor that must go on, and could in every state, is left out.
 fn is_fair<M: Model>(search: &Search<M>, edges: &[(u32, u32, Step)]) -> bool {
     let mut could: Vec<bool> = vec![true; search.actors.into()];
     edges.iter().for_each(|edge| could[usize::from(edge.2.actor)] = false);

@@ -35,7 +35,7 @@ impl Policy {
     pub const ALL: [Policy; 5] =
         [Policy::CpuNumbers, Policy::LowestFree, Policy::Lazy, Policy::Recent, Policy::TasksOrCpus];
 
-    /// The policy of a kernel version.
+    /// Returns the policy of a kernel version.
     pub fn of(major: u32, minor: u32) -> Policy {
         match (major, minor) {
             (..6, _) | (6, 0..3) => Policy::CpuNumbers,
@@ -46,7 +46,7 @@ impl Policy {
         }
     }
 
-    /// The kernels that have it.
+    /// Returns the kernels that have it.
     pub fn kernels(self) -> &'static str {
         match self {
             Policy::CpuNumbers => "before 6.3",
@@ -84,7 +84,7 @@ pub struct Ids {
     pub advice: Option<String>,
 }
 
-/// The ids of a process under a policy.
+/// Returns the ids of a process under a policy.
 pub fn ids(policy: Policy, process: &Process) -> Ids {
     let Process { possible, threads, .. } = *process;
     let allowed = process.allowed.len() as u32;
@@ -124,8 +124,8 @@ pub const SIMULATED: usize = 64;
 const SEEDS: u64 = 4;
 const STEPS: u64 = 200_000;
 
-/// One more than the largest id with which a thread runs after a while, in random schedules: the least and the most of
-/// several. `None` where the rules leave no range, or the process is too large.
+/// Returns one more than the largest id with which a thread runs after a while, in random schedules: the least and the
+/// most of several. `None` where the rules leave no range, or the process is too large.
 ///
 /// Threads run, sleep and move at random, and unused ids are looked for at random, too. A process that was confined has run
 /// on all its cpus before.

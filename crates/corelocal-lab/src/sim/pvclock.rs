@@ -260,7 +260,7 @@ pub const HOST_ACTOR: u8 = HOST;
 pub const BEGIN_UPDATE: u8 = STOP;
 
 impl State {
-    /// The update that wrote the page, if it is whole.
+    /// Returns the update that wrote the page, if it is whole.
     pub fn update_of(&self, page: usize) -> Option<u8> {
         let Page { version, time, scale, flags } = self.pages[page];
         (version % 2 == 0 && time == scale && scale == flags).then_some(time)

@@ -28,7 +28,7 @@ pub enum Advance {
 }
 
 impl<'m, M: Model> Simulation<'m, M> {
-    /// The model in its initial state.
+    /// Returns the model in its initial state.
     pub fn new(model: &'m M, seed: u64) -> Self {
         Simulation {
             model,
@@ -92,7 +92,7 @@ pub fn run_to_rest<M: Model>(model: &M, state: &mut M::State, actor: u8) -> Resu
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next number, of 64 random bits.
+    /// Returns the next number, of 64 random bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -101,7 +101,7 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.draw()) * end as u128) >> 64) as usize
     }

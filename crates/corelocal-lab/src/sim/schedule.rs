@@ -32,7 +32,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a failure.
+    /// Returns the schedule of a failure.
     pub fn of_failure<M: Model>(model: &M, failure: &Failure) -> Schedule {
         let mut schedule =
             Schedule::new(model, failure.path.iter().chain(&failure.cycle), failure.is_renamed);
@@ -41,7 +41,7 @@ impl Schedule {
         schedule
     }
 
-    /// The schedule of these steps from the initial state.
+    /// Returns the schedule of these steps from the initial state.
     pub fn of<'s, M: Model>(model: &M, steps: impl IntoIterator<Item = &'s Step>) -> Schedule {
         Schedule::new(model, steps, false)
     }

@@ -90,7 +90,7 @@ pub fn complaint(model: &Model, operands: Operands, seen: &Seen, away: Away) -> 
     })
 }
 
-/// Whether this order on these parts gives the observations.
+/// Returns `true` if this order on these parts gives the observations.
 fn explains(
     model: &Model,
     operands: Operands,
@@ -109,7 +109,7 @@ fn explains(
     order.iter().all(holds) && is_content(&parts, seen.end.numbers())
 }
 
-/// Whether a walk over an object with these parts may return this, in any order.
+/// Returns `true` if a walk over an object with these parts may return this, in any order.
 fn is_content(parts: &Parts, told: &[i64]) -> bool {
     const ORDERS: [[usize; 3]; 6] =
         [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];

@@ -65,12 +65,12 @@ pub struct Step {
 }
 
 impl Code {
-    /// Whether a thread that is stopped at `address` must be aborted.
+    /// Returns `true` if a thread that is stopped at `address` must be aborted.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    /// The address to which the last instruction stores, given the registers after it.
+    /// Returns the address to which the last instruction stores, given the registers after it.
     pub fn stored_to(&self, register: impl Fn(Register) -> Option<u64>) -> Option<u64> {
         let operand = (0..self.commit.op_count())
             .find(|&operand| self.commit.op_kind(operand) == OpKind::Memory)?;
@@ -116,7 +116,7 @@ impl Program {
 
 type Elf<'a> = ElfFile64<'a, Endianness>;
 
-/// The difference between the addresses at which the loader mapped the program and those in the file.
+/// Returns the difference between the addresses at which the loader mapped the program and those in the file.
 fn bias(elf: &Elf<'_>) -> Option<u64> {
     let (header, endian) = (elf.elf_header(), elf.endian());
     let at = header.e_phoff(endian);
@@ -143,7 +143,7 @@ fn descriptors(elf: &Elf<'_>, bias: u64) -> &'static [Descriptor] {
     unsafe { std::slice::from_raw_parts(at, count) }
 }
 
-/// The functions' addresses in the file, sizes and names, by address.
+/// Returns the functions' addresses in the file, sizes and names, by address.
 fn functions<'a>(elf: &Elf<'a>) -> Vec<(u64, u64, &'a str)> {
     let symbols = elf.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
     let mut functions: Vec<_> = symbols
@@ -216,7 +216,7 @@ fn code(
     Some(found)
 }
 
-/// The instructions from this address in the file on.
+/// Returns the instructions from this address in the file on.
 fn decode<'a>(elf: &Elf<'a>, address: u64) -> impl Iterator<Item = Instruction> + 'a {
     let holder = elf.sections().find(|section| {
         section.kind() == SectionKind::Text

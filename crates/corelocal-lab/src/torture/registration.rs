@@ -23,14 +23,14 @@ pub struct Area {
 }
 
 impl Area {
-    /// The calling thread's registration. `None` if it has none, or the architecture has no critical sections.
+    /// Returns the calling thread's registration. `None` if it has none, or the architecture has no critical sections.
     pub fn of_this_thread() -> Option<Area> {
         let registration = Registration::of_this_thread();
         let address = thread_pointer()?.wrapping_add_signed(registration.offset?);
         Some(Area { address, length: registration.len })
     }
 
-    /// The address of the area.
+    /// Returns the address of the area.
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub fn address(self) -> usize {
         self.address

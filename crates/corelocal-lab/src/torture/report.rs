@@ -117,12 +117,12 @@ pub struct Unreached {
 }
 
 impl Report {
-    /// The number of triples whose outcome is `wanted`.
+    /// Returns the number of triples whose outcome is `wanted`.
     pub fn count(&self, wanted: impl Fn(&Verdict) -> bool) -> usize {
         self.verdicts().filter(|verdict| wanted(verdict)).count()
     }
 
-    /// Whether every triple was reached without a violation, and no section was missed.
+    /// Returns `true` if every triple was reached without a violation, and no section was missed.
     pub fn is_clean(&self) -> bool {
         let bad = |verdict: &Verdict| matches!(verdict, Verdict::Failed(_) | Verdict::NotReached);
         let Coverage { unreached, idle, .. } = &self.coverage;

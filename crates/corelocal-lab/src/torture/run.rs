@@ -93,7 +93,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The sections that a workload passes after the first use of its object. The inner error is a violation.
+    /// Returns the sections that a workload passes after the first use of its object. The inner error is a violation.
     fn way(&mut self, number: usize) -> Result<Result<Vec<usize>, String>, Obstacle> {
         let found = self.session.calibrate(number, 0, &[]).and_then(|_| self.check(number));
         let found = found.and_then(|()| self.session.way(number, self.program));
@@ -274,7 +274,7 @@ fn section_name(plan: &Plan<'_>, number: usize, index: usize) -> String {
     }
 }
 
-/// The message for a selection that matches nothing.
+/// Returns the message for a selection that matches nothing.
 fn unknown(
     selection: &Selection,
     program: &Program,
@@ -302,7 +302,7 @@ fn unknown(
     format!("{named}; there are {}", names.join(", "))
 }
 
-/// The report for a workload whose first operations are wrong.
+/// Returns the report for a workload whose first operations are wrong.
 fn broken(plan: &Plan<'_>, number: usize, why: String) -> Section {
     let name = plan.workloads[number].name.to_owned();
     Section { name, function: String::new(), broken: Some(why), rows: Vec::new() }

@@ -37,7 +37,7 @@ impl Disturbance {
         Disturbance::Revoke,
     ];
 
-    /// Its name, one word.
+    /// Returns its name, one word.
     pub fn name(self) -> &'static str {
         match self {
             Disturbance::Stop => "stop",
@@ -75,22 +75,22 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether it selects all triples.
+    /// Returns `true` if it selects all triples.
     pub fn is_all(&self) -> bool {
         *self == Selection::default()
     }
 
-    /// Whether it selects triples of this section.
+    /// Returns `true` if it selects triples of this section.
     pub fn has_section(&self, name: &str) -> bool {
         self.section.is_empty() || self.section == name
     }
 
-    /// Whether it selects triples at this instruction.
+    /// Returns `true` if it selects triples at this instruction.
     pub fn has_instruction(&self, number: i64) -> bool {
         self.instruction.is_none_or(|chosen| chosen == number)
     }
 
-    /// Whether it selects triples with this disturbance.
+    /// Returns `true` if it selects triples with this disturbance.
     pub fn has_disturbance(&self, disturbance: Disturbance) -> bool {
         self.disturbance.is_none_or(|chosen| chosen == disturbance)
     }
@@ -133,12 +133,12 @@ impl Share {
     /// All instructions.
     pub const WHOLE: Share = Share { number: 1, of: 1 };
 
-    /// Whether it is the whole.
+    /// Returns `true` if it is the whole.
     pub fn is_whole(self) -> bool {
         self.of == 1
     }
 
-    /// Whether it includes the instruction with this many before it.
+    /// Returns `true` if it includes the instruction with this many before it.
     pub fn has(self, before: usize) -> bool {
         before % self.of == self.number - 1
     }

@@ -123,7 +123,7 @@ impl Session {
         confine(self.thread, &self.cpus[cpu..=cpu]);
     }
 
-    /// A word of the board.
+    /// Returns a word of the board.
     pub fn read(&self, word: Word) -> Result<i64, Lost> {
         self.tracee.word(self.board.wrapping_add(word as u64))
     }
@@ -146,18 +146,18 @@ impl Session {
             .map_err(|_| Lost(format!("'s rival did not come to an end in {} s", LIMIT.as_secs())))
     }
 
-    /// Whether the target's rseq area is registered with the kernel.
+    /// Returns `true` if the target's rseq area is registered with the kernel.
     pub fn is_registered(&self) -> Result<bool, Lost> {
         // cpu_id is the upper half of the area's first word.
         Ok(self.tracee.word(self.read(Word::Area)? as u64)? >= 0)
     }
 
-    /// The operands of the target's current operation.
+    /// Returns the operands of the target's current operation.
     pub fn operands(&self) -> Result<Operands, Lost> {
         Ok(Operands { target: self.read(Word::Target)?, other: self.read(Word::Other)? })
     }
 
-    /// The sections, as indexes, that one operation passes if each is aborted once.
+    /// Returns the sections, as indexes, that one operation passes if each is aborted once.
     pub fn way(&mut self, workload: usize, program: &Program) -> Result<Vec<usize>, Lost> {
         self.begin(workload)?;
         for section in &program.sections {
@@ -196,8 +196,8 @@ impl Session {
         Ok(last)
     }
 
-    /// The address to which the section stored that ends where the target was stopped. `None` if it did not store.
-    /// The breakpoint is set again.
+    /// Returns the address to which the section stored that ends where the target was stopped. `None` if it did not
+    /// store. The breakpoint is set again.
     pub fn stored(&mut self, end: u64, way: &[&Code]) -> Result<Option<u64>, Lost> {
         let registers = self.tracee.registers()?;
         self.tracee.step()?;
@@ -207,7 +207,8 @@ impl Session {
         Ok(stored.filter(|&address| address >= LOWEST_ADDRESS))
     }
 
-    /// The observations of the last round, by the child or in this process, with or without an operation in between.
+    /// Returns the observations of the last round, by the child or in this process, with or without an operation in
+    /// between.
     pub fn seen(&self, account: Words, with_other: bool) -> Result<Seen, Lost> {
         let word = |part: Words, at: usize| {
             self.tracee.word(self.board.wrapping_add(part as u64).wrapping_add(at as u64))
@@ -247,7 +248,7 @@ fn hello(output: &mut BufReader<ChildStdout>) -> Option<(u64, u64, libc::pid_t)>
     Some((at, board, words.next()?.parse().ok()?))
 }
 
-/// A message for each byte that the rival writes.
+/// Returns a message for each byte that the rival writes.
 fn listen(mut output: BufReader<ChildStdout>) -> mpsc::Receiver<u8> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {

@@ -103,7 +103,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// The sum.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Operations { adds, gets, takes, records, maxima, lives, samples, items, drains, locks } =
             self;

@@ -124,7 +124,7 @@ impl Tracee {
         }
     }
 
-    /// The thread's registers.
+    /// Returns the thread's registers.
     pub fn registers(&self) -> Result<user_regs_struct, Lost> {
         // SAFETY: integers, for which all-zero bytes are values.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
@@ -136,7 +136,7 @@ impl Tracee {
         Ok(self.request(libc::PTRACE_SETREGS, 0, &raw const *registers as usize)?)
     }
 
-    /// The word at an address of the tracee's own.
+    /// Returns the word at an address of the tracee's own.
     pub fn word(&self, address: u64) -> Result<i64, Lost> {
         // glibc returns the word, and reports an error by `errno` only. SAFETY: errno is the calling thread's own.
         unsafe { *libc::__errno_location() = 0 };
@@ -208,7 +208,7 @@ impl Tracee {
     }
 }
 
-/// The value of a register that addresses are computed from. `None` for other registers.
+/// Returns the value of a register that addresses are computed from. `None` for other registers.
 pub fn register(registers: &user_regs_struct, name: Register) -> Option<u64> {
     Some(match name.full_register() {
         Register::RAX => registers.rax,

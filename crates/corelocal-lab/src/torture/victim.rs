@@ -296,7 +296,7 @@ extern "C" fn react(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// A board in memory that a forked child shares.
+/// Returns a board in memory that a forked child shares.
 fn board() -> Option<&'static Board> {
     // SAFETY: a new mapping, at an address the kernel chooses.
     let at = unsafe {

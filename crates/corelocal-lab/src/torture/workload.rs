@@ -94,7 +94,7 @@ pub struct Operands {
     pub other: i64,
 }
 
-/// The operations of the library that have a critical section.
+/// Returns the operations of the library that have a critical section.
 pub fn library() -> Vec<Workload> {
     let of = [
         numbers::workloads,

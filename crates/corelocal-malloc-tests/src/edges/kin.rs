@@ -81,7 +81,7 @@ pub fn free_aligned_sized() -> String {
     "done".to_owned()
 }
 
-/// Memory that libc takes for others to free.
+/// Returns the memory that libc takes for others to free.
 pub fn of_libc() -> String {
     // SAFETY: valid texts and places; what the calls give is freed once.
     unsafe {

@@ -71,7 +71,7 @@ impl LogLinear {
         }
     }
 
-    /// What has been counted. Linear in the octaves in use times the slots in use.
+    /// Returns what has been counted. Linear in the octaves in use times the slots in use.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::new();
         let mut insert = |key, count: i64| {
@@ -106,14 +106,14 @@ impl Default for Side {
     }
 }
 
-/// The number of the bucket of a positive value, from 0 at 2^-64, at most the last; `None` up to there.
+/// Returns the number of the bucket of a positive value, from 0 at 2^-64, at most the last; `None` up to there.
 #[inline]
 fn number(magnitude: f64) -> Option<usize> {
     let number = ((magnitude.to_bits() - 1) >> REST).checked_sub(FIRST)?;
     Some((number as usize).min(OCTAVES * BUCKETS - 1))
 }
 
-/// The value that stands for those in a bucket: the end that is farther from zero. None is farther, and
+/// Returns the value that stands for those in a bucket: the end that is farther from zero. None is farther, and
 /// none is nearer by more than 1/64 of it.
 pub(crate) fn value(key: Key) -> f64 {
     let number = u64::from(key.unsigned_abs());
@@ -124,12 +124,12 @@ pub(crate) fn value(key: Key) -> f64 {
     }
 }
 
-/// How many values there are, 2^64 - 1 at most.
+/// Returns how many values there are, 2^64 - 1 at most.
 pub(crate) fn total(counts: &Counts) -> u64 {
     counts.values().copied().fold(0, u64::saturating_add)
 }
 
-/// The value that the part `q` of all counted values does not exceed; `None` if there is none.
+/// Returns the value that the part `q` of all counted values does not exceed; `None` if there is none.
 pub(crate) fn quantile(counts: &Counts, q: f64) -> Option<f64> {
     let rank = (q * total(counts) as f64).ceil().max(1.0) as u64;
     let mut seen: u64 = 0;

@@ -20,7 +20,7 @@ impl Sum {
         let _ = self.0.fetch_update(add);
     }
 
-    /// The sum. It includes every addition that happens before the call, up to rounding.
+    /// Returns the sum. It includes every addition that happens before the call, up to rounding.
     pub(crate) fn get(&self) -> f64 {
         self.0.iter().fold(0.0, |sum, (_, bits)| sum + f64::from_bits(bits))
     }

@@ -25,7 +25,7 @@ impl Window {
         Window { older: Counts::new(), newer: Counts::new(), seen: now }
     }
 
-    /// What came to the counts in the recent past.
+    /// Returns what came to the counts in the recent past.
     pub(crate) fn recent(&mut self, all: &Counts, length: Duration, now: Instant) -> Counts {
         if now.saturating_duration_since(self.seen) >= length {
             self.older = std::mem::replace(&mut self.newer, all.clone());

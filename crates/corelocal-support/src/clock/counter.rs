@@ -8,7 +8,7 @@ use super::offset::kernel;
 #[cfg(target_arch = "x86_64")]
 const TRUSTED: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
-/// Why pages that are read by the counter are not for this machine.
+/// Returns why pages that are read by the counter are not for this machine.
 pub fn obstacle(clocksource: &str) -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     return (!TRUSTED.contains(&clocksource)).then(|| {
@@ -25,7 +25,7 @@ pub fn obstacle(clocksource: &str) -> Option<String> {
     }
 }
 
-/// The counter.
+/// Returns the counter.
 #[cfg(target_arch = "x86_64")]
 pub fn read() -> u64 {
     use core::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -39,7 +39,7 @@ pub fn read() -> u64 {
     }
 }
 
-/// None.
+/// Returns 0: there is none.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn read() -> u64 {
     0
@@ -64,7 +64,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Now: the best of some attempts.
+    /// Returns now: the best of some attempts.
     pub fn now(clock: libc::clockid_t) -> Point {
         let attempts = (0..16).map(|_| {
             let raw = kernel(libc::CLOCK_MONOTONIC_RAW);

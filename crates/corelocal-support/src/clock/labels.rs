@@ -2,7 +2,7 @@
 
 use corelocal::clock::{Backend, Fence, Source, Status};
 
-/// A back-end's name, as `CORELOCAL_CLOCK` and `--json` have it.
+/// Returns a back-end's name, as `CORELOCAL_CLOCK` and `--json` have it.
 pub fn name(backend: Backend) -> &'static str {
     match backend {
         Backend::KernelPage => "kernel-page",
@@ -12,7 +12,7 @@ pub fn name(backend: Backend) -> &'static str {
     }
 }
 
-/// What a back-end reads.
+/// Returns what a back-end reads.
 pub fn reads(backend: Backend) -> &'static str {
     match backend {
         Backend::KernelPage => "the vDSO's own data",
@@ -22,7 +22,7 @@ pub fn reads(backend: Backend) -> &'static str {
     }
 }
 
-/// What serves, in half a sentence.
+/// Returns what serves, in half a sentence.
 pub fn serving(status: &Status) -> String {
     let source = match status.source {
         Source::Tsc => " by the cpu's counter",
@@ -38,7 +38,7 @@ pub fn serving(status: &Status) -> String {
     format!("{}{source}{fence}", reads(status.backend))
 }
 
-/// Why better back-ends were given up; empty if none was.
+/// Returns why better back-ends were given up; empty if none was.
 pub fn fallbacks(status: &Status) -> String {
     let times = |count| if count == 1 { String::new() } else { format!(", {count} times") };
     let causes: Vec<String> =

@@ -22,7 +22,7 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// One look: the kernel's clock, `read`, the kernel's clock.
+    /// Returns one look: the kernel's clock, `read`, the kernel's clock.
     #[inline]
     pub fn once(clock: libc::clockid_t, read: impl FnOnce() -> u64) -> Offset {
         let before = kernel(clock);
@@ -32,24 +32,24 @@ impl Offset {
         Offset { low: ahead(after), high: ahead(before) }
     }
 
-    /// The narrowest of some looks.
+    /// Returns the narrowest of some looks.
     pub fn of(clock: libc::clockid_t, mut read: impl FnMut() -> u64) -> Offset {
         let looks = (0..ATTEMPTS).map(|_| Offset::once(clock, &mut read));
         looks.min_by_key(Offset::width).unwrap_or_default()
     }
 
-    /// What is not known.
+    /// Returns what is not known.
     pub fn width(&self) -> u64 {
         self.high.wrapping_sub(self.low).unsigned_abs()
     }
 
-    /// How far it has moved since an earlier look.
+    /// Returns how far it has moved since an earlier look.
     pub fn since(self, earlier: Offset) -> Offset {
         let less = |a: i64, b: i64| a.wrapping_sub(b);
         Offset { low: less(self.low, earlier.high), high: less(self.high, earlier.low) }
     }
 
-    /// How far it certainly is from the kernel's clock: 0 if it may be the same, else the nearer end.
+    /// Returns how far it certainly is from the kernel's clock: 0 if it may be the same, else the nearer end.
     pub fn outside(&self) -> i64 {
         if self.low > 0 {
             self.low
@@ -61,7 +61,7 @@ impl Offset {
     }
 }
 
-/// The kernel's clock in nanoseconds, as libc gives it.
+/// Returns the kernel's clock in nanoseconds, as libc gives it.
 #[inline]
 pub fn kernel(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -27,7 +27,7 @@ const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcorelocal_ma
 /// Why the build made none.
 pub const WHY_NOT: &str = env!("CORELOCAL_NO_MALLOC");
 
-/// Whether there is one.
+/// Returns `true` if there is one.
 pub fn is_there() -> bool {
     !LIBRARY.is_empty()
 }
@@ -43,7 +43,7 @@ pub fn unpacked() -> anyhow::Result<PathBuf> {
     unpack(&cache_folder()?, &version, LIBRARY)
 }
 
-/// The user's folder for files that can be made again (XDG Base Directory Specification).
+/// Returns the user's folder for files that can be made again (XDG Base Directory Specification).
 fn cache_folder() -> anyhow::Result<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())

@@ -33,12 +33,12 @@ pub struct Elf {
 }
 
 impl Elf {
-    /// Whether both are for the same processor and the same width of addresses.
+    /// Returns `true` if both are for the same processor and the same width of addresses.
     pub fn fits(&self, other: &Elf) -> bool {
         (self.is_64, self.is_little, self.machine) == (other.is_64, other.is_little, other.machine)
     }
 
-    /// The processor, as far as it has to be told from others here.
+    /// Returns the processor, as far as it has to be told from others here.
     pub fn kind(&self) -> String {
         let bits = if self.is_64 { 64 } else { 32 };
         let machine = match self.machine {
@@ -101,7 +101,7 @@ fn head<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> Option<El
     })
 }
 
-/// What follows `#!` in a script; `None` if the file is none.
+/// Returns what follows `#!` in a script; `None` if the file is none.
 ///
 /// # Errors
 /// What opening and reading answered.

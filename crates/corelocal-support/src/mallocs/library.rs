@@ -97,7 +97,7 @@ pub const KNOWN: &[Known] = &[
 ];
 
 impl Known {
-    /// The malloc of this name on this machine.
+    /// Returns the malloc of this name on this machine.
     ///
     /// # Errors
     /// When it is not installed, or not built: how to.
@@ -139,7 +139,7 @@ impl Known {
     }
 }
 
-/// What a reader means by `--malloc`: a name, or a file.
+/// Returns what a reader means by `--malloc`: a name, or a file.
 ///
 /// # Errors
 /// When there is none: which names there are, or what is wrong with the file.
@@ -162,8 +162,8 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
     }
 }
 
-/// The one of corelocal: the file that [`VARIABLE`] names, else the one that this command carries. A debug build carries
-/// none, and takes the one that cargo made beside it.
+/// Returns the one of corelocal: the file that [`VARIABLE`] names, else the one that this command carries. A debug
+/// build carries none, and takes the one that cargo made beside it.
 ///
 /// # Errors
 /// When there is none, or it cannot be unpacked or preloaded: what to do.
@@ -195,7 +195,7 @@ pub fn ours() -> anyhow::Result<Malloc> {
 /// `TRIPLE/release/`; and where an installation may.
 const RIVALS: [&str; 3] = ["../rivals", "../../rivals", "../lib/corelocal/rivals"];
 
-/// The first file of this name in folders relative to that of this program, resolved.
+/// Returns the first file of this name in folders relative to that of this program, resolved.
 pub fn beside_this_program(places: &[&str], name: &str) -> Option<PathBuf> {
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok()?;
     let folder = program.parent()?;
@@ -204,7 +204,7 @@ pub fn beside_this_program(places: &[&str], name: &str) -> Option<PathBuf> {
     found.find(|path| path.is_file())
 }
 
-/// A library that the user names.
+/// Returns a library that the user names.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -225,8 +225,8 @@ pub fn file(path: &Path) -> anyhow::Result<Malloc> {
     Ok(Malloc { id, label, ours, library: Some(library) })
 }
 
-/// The library that a path or a name leads to. A bare name is for the loader to find, as in `LD_PRELOAD`: in a folder
-/// that is not the user's own the file of that name is not what is meant.
+/// Returns the library that a path or a name leads to. A bare name is for the loader to find, as in `LD_PRELOAD`: in a
+/// folder that is not the user's own the file of that name is not what is meant.
 fn given(path: &Path) -> anyhow::Result<PathBuf> {
     if path.as_os_str().as_bytes().contains(&b'/') {
         return checked(path);
@@ -240,7 +240,7 @@ fn given(path: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Those that [`MORE`] names.
+/// Returns those that [`MORE`] names.
 pub fn more() -> Vec<anyhow::Result<Malloc>> {
     let paths = std::env::var_os(MORE).unwrap_or_default();
     std::env::split_paths(&paths)
@@ -249,7 +249,7 @@ pub fn more() -> Vec<anyhow::Result<Malloc>> {
         .collect()
 }
 
-/// A file that can be preloaded and brings a malloc.
+/// Returns a file that can be preloaded and brings a malloc.
 fn checked(path: &Path) -> anyhow::Result<PathBuf> {
     let name = path_line(path);
     let whole =
@@ -279,7 +279,7 @@ fn checked(path: &Path) -> anyhow::Result<PathBuf> {
     loaded(&text)
 }
 
-/// Where the malloc of a process is that preloads this, which is a path or a name.
+/// Returns where the malloc of a process is that preloads this, which is a path or a name.
 fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
     if !CAN_ASK {
         bail!("this program was linked without a dynamic loader and cannot ask one for {preload}");
@@ -300,7 +300,7 @@ fn loaded(preload: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Where the malloc of a process is with this value of `LD_PRELOAD`, whatever it is.
+/// Returns where the malloc of a process is with this value of `LD_PRELOAD`, whatever it is.
 ///
 /// # Errors
 /// When the process does not run.
@@ -311,13 +311,13 @@ pub fn with_preload(preload: &str) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(answer.as_str().unwrap_or_default()))
 }
 
-/// Whether a file is libc itself, glibc or musl.
+/// Returns `true` if a file is libc itself, glibc or musl.
 pub fn is_libc(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ["libc.so", "libc-2", "ld-musl", "libc.musl"].iter().any(|libc| name.starts_with(libc))
 }
 
-/// In the child.
+/// Runs in the child.
 fn child(_: &[String]) -> anyhow::Result<Value> {
     Ok(Value::from(super::of_this_process().to_string_lossy().into_owned()))
 }

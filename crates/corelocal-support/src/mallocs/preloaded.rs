@@ -33,7 +33,7 @@ pub struct Preloaded {
 }
 
 impl Preloaded {
-    /// What we were started with; where one of `mallocs` is libc's, without a malloc for it.
+    /// Returns what we were started with; where one of `mallocs` is libc's, without a malloc for it.
     ///
     /// # Errors
     /// When a malloc cannot be taken out: what to do.
@@ -53,7 +53,7 @@ impl Preloaded {
         Ok(Preloaded { before, of_libc, taken })
     }
 
-    /// The value for a program that is to have this malloc.
+    /// Returns the value for a program that is to have this malloc.
     pub fn with(&self, malloc: &Malloc) -> Option<OsString> {
         match malloc.library {
             None => self.of_libc.clone(),
@@ -104,7 +104,7 @@ fn without_malloc(
     Ok((kept, taken))
 }
 
-/// Whether an entry means this file, whose path is canonical.
+/// Returns `true` if an entry means this file, whose path is canonical.
 fn is_file(entry: &OsStr, file: &Path) -> bool {
     let entry = Path::new(entry);
     let is_name = !entry.as_os_str().as_bytes().contains(&b'/');
@@ -114,7 +114,7 @@ fn is_file(entry: &OsStr, file: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == file)
 }
 
-/// Where the malloc of a process with this value is.
+/// Returns where the malloc of a process with this value is.
 fn asked(value: &OsStr) -> anyhow::Result<PathBuf> {
     match value.to_str() {
         Some(value) => library::with_preload(value),
@@ -122,7 +122,7 @@ fn asked(value: &OsStr) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Without a loader to ask, what files say of themselves has to do.
+/// Returns what files say of themselves: there is no loader to ask.
 fn unasked(entries: Vec<OsString>) -> anyhow::Result<(Vec<OsString>, Vec<OsString>)> {
     let is_name = |entry: &&OsString| !entry.as_bytes().contains(&b'/');
     if let Some(name) = entries.iter().find(is_name) {
@@ -137,7 +137,7 @@ fn unasked(entries: Vec<OsString>) -> anyhow::Result<(Vec<OsString>, Vec<OsStrin
     Ok((kept, taken))
 }
 
-/// The entries of a value, as the dynamic loader takes it apart.
+/// Returns the entries of a value, as the dynamic loader takes it apart.
 fn words(value: Option<&OsStr>) -> Vec<OsString> {
     let bytes = value.map(OsStr::as_bytes).unwrap_or_default();
     let words = bytes.split(|byte| b": ".contains(byte)).filter(|word| !word.is_empty());

@@ -27,7 +27,7 @@ impl Process {
         }
     }
 
-    /// The same where it is about the memory.
+    /// Returns the same where it is about the memory.
     fn memory_file(self, name: &str) -> PathBuf {
         match self {
             Process::This => PathBuf::from(format!("/proc/thread-self/{name}")),
@@ -35,39 +35,39 @@ impl Process {
         }
     }
 
-    /// Resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
+    /// Returns the resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
     pub fn resident(self) -> Option<u64> {
         let pages = text(self.memory_file("statm"))?;
         let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
         Some(pages * page_kib())
     }
 
-    /// Resident KiB, of which those that several processes have are divided among them: exact, and as
+    /// Returns the resident KiB, of which those that several processes have are divided among them: exact, and as
     /// dear as the process is large.
     pub fn share(self) -> Option<u64> {
         field(&text(self.file("smaps_rollup"))?, "Pss")
     }
 
-    /// Resident KiB that are no file's.
+    /// Returns the resident KiB that are no file's.
     pub fn anonymous(self) -> Option<u64> {
         let exact = text(self.file("smaps_rollup"));
         let exact = exact.and_then(|text| field(&text, "Anonymous"));
         exact.or_else(|| field(&text(self.memory_file("status"))?, "RssAnon"))
     }
 
-    /// The most KiB that were ever resident.
+    /// Returns the most KiB that were ever resident.
     pub fn peak(self) -> Option<u64> {
         field(&text(self.memory_file("status"))?, "VmHWM")
     }
 
-    /// The most KiB that were ever resident and no file's, as far as files stay resident.
+    /// Returns the most KiB that were ever resident and no file's, as far as files stay resident.
     pub fn peak_anonymous(self) -> Option<u64> {
         let status = text(self.memory_file("status"))?;
         let of_files = field(&status, "RssFile")? + field(&status, "RssShmem")?;
         Some(field(&status, "VmHWM")?.saturating_sub(of_files))
     }
 
-    /// The processes that this one has started and that are there.
+    /// Returns the processes that this one has started and that are there.
     pub fn children(self) -> Vec<u32> {
         let tasks = fs::read_dir(self.file("task")).into_iter().flatten().flatten();
         let lists = tasks.filter_map(|task| text(task.path().join("children")));
@@ -79,7 +79,7 @@ impl Process {
     }
 }
 
-/// A process and all that came of it, as far as their parents live.
+/// Returns a process and all that came of it, as far as their parents live.
 pub fn tree(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut next = 0;
@@ -94,7 +94,7 @@ pub fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// KiB that a process and all that came of it have resident; `None` when there are none left.
+/// Returns the KiB that a process and all that came of it have resident; `None` when there are none left.
 pub fn of_tree(root: u32) -> Option<u64> {
     let processes = tree(root);
     let alone = processes.len() == 1;
@@ -107,7 +107,7 @@ pub fn of_tree(root: u32) -> Option<u64> {
     processes.iter().filter_map(of).reduce(|sum, kib| sum + kib)
 }
 
-/// A file of /proc. The name of the process in it may be any bytes.
+/// Returns a file of /proc. The name of the process in it may be any bytes.
 fn text(path: PathBuf) -> Option<String> {
     fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -118,7 +118,7 @@ fn page_kib() -> u64 {
     u64::try_from(bytes).map_or(4, |bytes| bytes / 1024)
 }
 
-/// The KiB of a line `name:  123 kB`.
+/// Returns the KiB of a line `name:  123 kB`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.split_whitespace().next()?.parse().ok()

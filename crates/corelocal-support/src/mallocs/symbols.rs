@@ -18,7 +18,7 @@ use object::{Endianness, FileKind, ReadCache};
 
 use super::elf;
 
-/// How a program's malloc comes to be inside, if it is; what cannot be read has none, as far as is seen.
+/// Returns how a program's malloc comes to be inside, if it is; what cannot be read has none, as far as is seen.
 pub fn malloc_inside(program: &Path) -> Option<&'static str> {
     let is_static = !elf::read(program).ok()??.has_loader;
     let brings = || defines(program, "malloc").unwrap_or(false);
@@ -28,7 +28,8 @@ pub fn malloc_inside(program: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether the program of this file defines the function for the dynamic loader. What is no ELF file does not.
+/// Returns `true` if the program of this file defines the function for the dynamic loader. What is no ELF file does
+/// not.
 ///
 /// # Errors
 /// What opening answered.

@@ -33,7 +33,7 @@ impl Pinned {
         Ok(Self { before, cpu: word * 64 + bit })
     }
 
-    /// The cpu.
+    /// Returns the cpu.
     pub fn cpu(&self) -> usize {
         self.cpu
     }
@@ -61,7 +61,7 @@ pub fn confine(cpus: &[usize]) -> io::Result<()> {
     set(&mask)
 }
 
-/// The cpus that the calling thread may use, in their order.
+/// Returns the cpus that the calling thread may use, in their order.
 ///
 /// # Errors
 ///

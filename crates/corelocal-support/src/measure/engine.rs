@@ -117,7 +117,7 @@ pub trait Body {
     /// Whether one thread, the caller's, does all the work and should stay on one cpu.
     const SINGLE_THREAD: bool;
 
-    /// Rounds wanted when time does not matter.
+    /// Returns the rounds wanted when time does not matter.
     fn rounds(plan: &Plan) -> usize;
 
     /// Gets ready for the rounds at `x`, for example by calibrating; not measured.
@@ -127,7 +127,7 @@ pub trait Body {
     /// Why this contestant cannot run; it becomes the row's reason.
     fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()>;
 
-    /// One round.
+    /// Returns one round.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ pub trait Body {
 /// The samples of one contestant, or why there are none; `None` if it did not take part.
 pub type Outcome = Option<anyhow::Result<Vec<Sample>>>;
 
-/// All rounds at one `x`, which is one of `parts` among which the table's time is divided.
+/// Returns all rounds at one `x`, which is one of `parts` among which the table's time is divided.
 pub fn alternate<B: Body>(
     bodies: &mut [Option<B>],
     x: Option<f64>,
@@ -182,7 +182,7 @@ pub fn alternate<B: Body>(
     outcomes
 }
 
-/// The order of contestants in a round: rotated by one each time, and after a full turn backwards, so that no
+/// Returns the order of contestants in a round: rotated by one each time, and after a full turn backwards, so that no
 /// contestant always runs first or always after the same neighbour.
 fn order(contestants: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |nth| {
@@ -191,14 +191,14 @@ fn order(contestants: usize, round: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Rounds that fit in `budget` when one takes `cost`.
+/// Returns the rounds that fit in `budget` when one takes `cost`.
 fn rounds_within(budget: Duration, cost: Duration, wanted: usize) -> usize {
     let fit = budget.as_nanos() / cost.as_nanos().max(1);
     let wanted = wanted.max(MIN_ROUNDS);
     usize::try_from(fit).map_or(wanted, |fit| fit.clamp(MIN_ROUNDS, wanted))
 }
 
-/// Cpu time of the calling thread, user and system (`CLOCK_THREAD_CPUTIME_ID`).
+/// Returns the cpu time of the calling thread, user and system (`CLOCK_THREAD_CPUTIME_ID`).
 pub fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for writes. The call cannot fail: the clock exists since Linux 2.6.12.
@@ -206,7 +206,7 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How many iterations `run` must be asked for to take about `target`.
+/// Returns how many iterations `run` must be asked for to take about `target`.
 ///
 /// `run` tells how long it took. Ends after a handful of calls, also for a loop that takes no time
 /// whatever it is asked for, and for one whose single iteration takes longer than `target`. The

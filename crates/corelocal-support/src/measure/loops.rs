@@ -14,7 +14,7 @@ pub struct Loop<'a> {
     iterations: u64,
 }
 
-/// A contestant that repeats `op`.
+/// Returns a contestant that repeats `op`.
 ///
 /// The result goes through memory so that the compiler cannot drop the work. That costs one store,
 /// which runs beside operations of a few cycles; an operation as short as one load hands its
@@ -30,7 +30,7 @@ pub fn loop_of<'a, T>(mut op: impl FnMut() -> T + 'a) -> Loop<'a> {
     }
 }
 
-/// A contestant whose loop is elsewhere: `run` repeats the operation so many times.
+/// Returns a contestant whose loop is elsewhere: `run` repeats the operation so many times.
 pub fn repeating<'a>(run: impl FnMut(u64) + 'a) -> Loop<'a> {
     Loop { run: Box::new(run), iterations: 1 }
 }
@@ -47,7 +47,7 @@ pub fn consume(value: u32) {
     black_box(value);
 }
 
-/// The same pointer, of which the compiler no longer knows where it comes from, nor what memory
+/// Returns the same pointer, of which the compiler no longer knows where it comes from, nor what memory
 /// holds; at no cost.
 #[inline(always)]
 pub fn opaque<T>(pointer: *mut T) -> *mut T {
@@ -80,7 +80,7 @@ impl Body for Loop<'_> {
         Ok(())
     }
 
-    /// Nanoseconds of wall time per operation. Cpu time shows beside it when it tells something
+    /// Returns the nanoseconds of wall time per operation. Cpu time shows beside it when it tells something
     /// else: the operation slept, or the rounds were interrupted.
     fn round(&mut self) -> anyhow::Result<Sample> {
         let cpu = thread_cpu_time();

@@ -68,7 +68,7 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// The line of one cpu, or of all of them.
+    /// Returns the line of one cpu, or of all of them.
     fn parse(stat: &str, cpu: Option<usize>) -> Option<Self> {
         let name = cpu.map_or("cpu".to_owned(), |cpu| format!("cpu{cpu}"));
         let mut lines = stat.lines().map(|line| line.split_ascii_whitespace());
@@ -81,7 +81,7 @@ impl Ticks {
         Some(Self { busy: user + nice + system + irq + softirq, steal })
     }
 
-    /// The share of the time with runnable threads that the hypervisor gave to other guests.
+    /// Returns the share of the time with runnable threads that the hypervisor gave to other guests.
     fn stolen_until(self, to: Self) -> f64 {
         let steal = to.steal.saturating_sub(self.steal) as f64;
         let busy = to.busy.saturating_sub(self.busy) as f64;
@@ -112,7 +112,7 @@ impl Reading {
         })
     }
 
-    /// Share of all cpus' time that was used, and not by us.
+    /// Returns the share of all cpus' time that was used, and not by us.
     fn others_until(self, to: Self, wall_s: f64) -> f64 {
         let busy_s = to.all.busy.saturating_sub(self.all.busy) as f64 / ticks_per_s();
         let share = (busy_s - (to.own_s - self.own_s)) / (wall_s * self.cpus as f64);
@@ -139,12 +139,12 @@ fn cpu_time(usage: &libc::rusage) -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Whether other programs or guests disturbed a measurement.
+/// Returns `true` if other programs or guests disturbed a measurement.
 pub fn is_disturbed(noise: &Noise) -> bool {
     advice(noise).is_some()
 }
 
-/// Whether one was disturbed less than another.
+/// Returns `true` if one was disturbed less than another.
 pub fn is_quieter(noise: &Noise, than: &Noise) -> bool {
     let amount = |noise: &Noise| {
         let shares =
@@ -154,7 +154,7 @@ pub fn is_quieter(noise: &Noise, than: &Noise) -> bool {
     amount(noise) < amount(than)
 }
 
-/// The noise of several measurements together, weighted by their time.
+/// Returns the noise of several measurements together, weighted by their time.
 pub fn of_all(noises: &[Noise]) -> Noise {
     let wall_s: f64 = noises.iter().map(|noise| noise.wall_s).sum();
     let mean = |value: &dyn Fn(&Noise) -> Option<f64>| {
@@ -170,7 +170,7 @@ pub fn of_all(noises: &[Noise]) -> Noise {
     }
 }
 
-/// What is wrong and what to do; `None` when the machine was quiet enough.
+/// Returns what is wrong and what to do; `None` when the machine was quiet enough.
 pub fn advice(noise: &Noise) -> Option<String> {
     let mut parts = Vec::new();
     let beyond = |share: Option<f64>, limit: f64| {

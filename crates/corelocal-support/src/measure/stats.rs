@@ -5,7 +5,7 @@
 use crate::schema::{Better, Stat};
 
 impl Stat {
-    /// Median and spread of `samples`; `None` when there are none or one is not finite.
+    /// Returns the median and spread of `samples`; `None` when there are none or one is not finite.
     pub fn of(samples: &[f64]) -> Option<Self> {
         if samples.is_empty() || samples.iter().any(|s| !s.is_finite()) {
             return None;
@@ -23,7 +23,7 @@ impl Stat {
     }
 }
 
-/// Linear interpolation between the two closest ranks (type 7 of Hyndman and Fan, the default of
+/// Interpolates linearly between the two closest ranks (type 7 of Hyndman and Fan, the default of
 /// R and NumPy). `sorted` is ascending and not empty.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = q * (sorted.len() - 1) as f64;
@@ -31,7 +31,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (rank - low as f64)
 }
 
-/// Median over rounds of how much better `this` was than `baseline` in the same round.
+/// Returns the median over rounds of how much better `this` was than `baseline` in the same round.
 ///
 /// Pairing by round cancels what slowed both, which a ratio of medians would not. `None` when no
 /// round gives a finite ratio, or for [`Better::Neither`].

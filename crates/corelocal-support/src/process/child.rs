@@ -31,7 +31,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 /// A body, and the name that it is called by.
 pub type Named = (&'static str, Body);
 
-/// In the child: runs the body of this name.
+/// Runs, in the child, the body of this name.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub fn dispatch(bodies: &[Named], name: &str, args: &[String]) -> anyhow::Result
     }
 }
 
-/// In the parent: runs the body called `name` in a new process with additional environment
+/// Runs, in the parent, the body called `name` in a new process with additional environment
 /// variables, and gives what it returned.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub fn run(
         .with_context(|| format!("the child process `{name}` printed no JSON"))
 }
 
-/// Standard output of `command`, which must end in success within `limit`.
+/// Returns the standard output of `command`, which must end in success within `limit`.
 fn output_within(mut command: Command, limit: Duration) -> anyhow::Result<String> {
     let end = Instant::now() + limit;
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

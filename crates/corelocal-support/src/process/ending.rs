@@ -39,7 +39,7 @@ impl Ending {
         self.is_told = true;
     }
 
-    /// Done now and then until the program has ended.
+    /// Insists, now and then, until the program has ended.
     pub fn insist(&mut self, child: &Child) {
         if self.is_told || self.asked.elapsed() <= PATIENCE {
             return;
@@ -67,7 +67,7 @@ pub fn signal(child: &Child, signal: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// With a value for the handler (sigqueue(3)).
+/// Sends a value for the handler (sigqueue(3)).
 ///
 /// # Errors
 /// The program runs as another user, or has ended.
@@ -80,7 +80,7 @@ pub fn signal_with(child: &Child, signal: libc::c_int, value: usize) -> io::Resu
     }
 }
 
-/// As a shell has it.
+/// Returns it as a shell has it.
 pub fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))

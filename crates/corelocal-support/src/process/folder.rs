@@ -37,7 +37,7 @@ impl Folder {
         self.0.path()
     }
 
-    /// For files of a few MiB that are to be in memory.
+    /// Creates a folder for files of a few MiB that are to be in memory.
     pub fn new(what: &str) -> anyhow::Result<Folder> {
         let mut places = roomy(wished());
         if room(Path::new(MEMORY)) >= ENOUGH {
@@ -46,12 +46,12 @@ impl Folder {
         Folder::within(&places, what)
     }
 
-    /// For files that may be large.
+    /// Creates a folder for files that may be large.
     pub fn with_room(what: &str) -> anyhow::Result<Folder> {
         Folder::within(&roomy(wished()), what)
     }
 
-    /// In the first place that takes it.
+    /// Creates it in the first place that takes it.
     fn within(places: &[PathBuf], what: &str) -> anyhow::Result<Folder> {
         let mut refused: Vec<String> = Vec::new();
         for place in places {
@@ -68,7 +68,7 @@ impl Folder {
         )
     }
 
-    /// What is in it, by name.
+    /// Returns what is in it, by name.
     pub fn profiles(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -77,19 +77,19 @@ impl Folder {
     }
 }
 
-/// What the user says.
+/// Returns what the user says.
 fn wished() -> Option<PathBuf> {
     std::env::var_os("TMPDIR").filter(|place| !place.is_empty()).map(PathBuf::from)
 }
 
-/// That, and then the place with most room.
+/// Returns that, and then the place with most room.
 fn roomy(wished: Option<PathBuf>) -> Vec<PathBuf> {
     let mut places = [MEMORY, "/tmp"].map(PathBuf::from);
     places.sort_by(|a, b| room(b).total_cmp(&room(a)));
     wished.into_iter().chain(places).collect()
 }
 
-/// Bytes that we may write there; none where that is not known.
+/// Returns the bytes that we may write there; none where that is not known.
 fn room(place: &Path) -> f64 {
     let Ok(place) = CString::new(place.as_os_str().as_bytes()) else { return 0.0 };
     // SAFETY: the path ends with a zero byte; a zeroed statvfs is valid, and is written to only.
@@ -102,7 +102,7 @@ fn room(place: &Path) -> f64 {
     }
 }
 
-/// A new folder there; or why there is none.
+/// Returns a new folder there; or why there is none.
 fn make(place: &Path, what: &str) -> Result<TempDir, String> {
     match place.to_str() {
         None => return Err("its name is not valid UTF-8".to_owned()),

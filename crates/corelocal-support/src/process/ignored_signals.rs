@@ -42,7 +42,7 @@ pub fn begin() {
     }
 }
 
-/// Has a program of the user begin with the signals ignored that the caller has ignored (2).
+/// Lets a program of the user begin with the signals ignored that the caller has ignored (2).
 pub fn give_to(command: &mut Command) {
     for (signal, was_ignored) in [(libc::SIGCHLD, &CHLD), (libc::SIGPIPE, &PIPE)] {
         if !was_ignored.load(Ordering::Relaxed) {

@@ -34,9 +34,9 @@ pub fn start(command: &mut Command, hint: &str) -> anyhow::Result<Child> {
 
 /// What is done while a program runs.
 pub trait Look {
-    /// Now and then, and before its status is taken.
+    /// Looks now and then, and before its status is taken.
     fn look(&mut self, program: &Child);
-    /// Before it is asked to end.
+    /// Acts before it is asked to end.
     fn before_end(&mut self, _: &mut Child) {}
 }
 

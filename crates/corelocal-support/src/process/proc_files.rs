@@ -6,22 +6,22 @@ use std::{fs, io};
 
 use crate::process::proc_folder;
 
-/// The content of `/proc/PROCESS/NAME`; empty if it cannot be read.
+/// Returns the content of `/proc/PROCESS/NAME`; empty if it cannot be read.
 pub fn bytes(process: u32, name: &str) -> Vec<u8> {
     fs::read(format!("/proc/{process}/{name}")).unwrap_or_default()
 }
 
-/// The environment with which a process began.
+/// Returns the environment with which a process began.
 pub fn environment(process: u32) -> Vec<u8> {
     fs::read(proc_folder::of(process).join("environ")).unwrap_or_default()
 }
 
-/// The same as text.
+/// Returns the same as text.
 pub fn text(process: u32, name: &str) -> String {
     lossy(bytes(process, name))
 }
 
-/// The list of its mappings; `None` if the process has ended.
+/// Returns the list of its mappings; `None` if the process has ended.
 ///
 /// # Errors
 /// The file cannot be read, although the process may run.

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of a process, or of a thread of it that runs where the first one has ended.
+/// Returns the folder of a process, or of a thread of it that runs where the first one has ended.
 pub fn of(process: u32) -> PathBuf {
     let folder = PathBuf::from(format!("/proc/{process}"));
     if !has_ended(&folder) {
@@ -16,7 +16,7 @@ pub fn of(process: u32) -> PathBuf {
     running.unwrap_or(folder)
 }
 
-/// Whether the thread of this folder has ended and is there only until another one asks for its exit status.
+/// Returns `true` if the thread of this folder has ended and is there only until another one asks for its exit status.
 fn has_ended(folder: &Path) -> bool {
     let stat = fs::read(folder.join("stat")).unwrap_or_default();
     // The name before it has any bytes, `)` too.

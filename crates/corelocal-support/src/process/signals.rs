@@ -21,8 +21,8 @@ const FOR_US: u32 = 2;
 /// What ends us otherwise.
 const NOTED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
-/// From now on a write past the limit of a file's size (`ulimit -f`) is an error, and no longer ends this process. Programs
-/// that it runs begin without this: a handler does not outlive execve(2).
+/// Makes a write past the limit of a file's size (`ulimit -f`) an error from now on, which no longer ends this process.
+/// Programs that it runs begin without this: a handler does not outlive execve(2).
 pub fn survive_long_files() {
     extern "C" fn nothing(_: libc::c_int) {}
     if !is_ignored(libc::SIGXFSZ) {
@@ -31,7 +31,7 @@ pub fn survive_long_files() {
     }
 }
 
-/// From now on SIGINT, SIGQUIT, SIGTERM and SIGHUP are noted and no longer end the process (2).
+/// Has SIGINT, SIGQUIT, SIGTERM and SIGHUP noted from now on, and no longer end the process (2).
 pub fn note() {
     for signal in NOTED.into_iter().filter(|signal| !is_ignored(*signal)) {
         // SAFETY: a zeroed sigaction is valid; the handler does what (1) says.
@@ -44,7 +44,7 @@ pub fn note() {
     }
 }
 
-/// From now on they end the process again: there is nothing left that must be brought to its end.
+/// Lets them end the process again: there is nothing left that must be brought to its end.
 pub fn note_no_more() {
     for signal in NOTED.into_iter().filter(|signal| disposition(*signal) == handler()) {
         // SAFETY: a zeroed sigaction is the default.
@@ -74,7 +74,7 @@ pub fn last() -> Option<libc::c_int> {
     Some(LAST.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
 
-/// Whether this process ignores a signal.
+/// Returns `true` if this process ignores a signal.
 pub fn is_ignored(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_IGN
 }
@@ -88,18 +88,19 @@ fn disposition(signal: libc::c_int) -> usize {
     }
 }
 
-/// Whether one came.
+/// Returns `true` if one came.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed) != 0
 }
 
-/// How many came: more than before, where one came since. The first one may have ended a look whose report is to come.
+/// Returns how many came: more than before, where one came since. The first one may have ended a look whose report is
+/// to come.
 pub fn count() -> u32 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Whether one came that a program which we run may not have got: what a key of the terminal sends comes to the
-/// program too, which may have its own idea of it.
+/// Returns `true` if one came that a program which we run may not have got: what a key of the terminal sends comes to
+/// the program too, which may have its own idea of it.
 pub fn came_for_us() -> bool {
     CAME.load(Ordering::Relaxed) & FOR_US != 0
 }
@@ -108,7 +109,7 @@ pub fn came_for_us() -> bool {
 pub struct Kept(libc::sigset_t);
 
 impl Kept {
-    /// From now on they come to [`wait`](Kept::wait) only, in this thread and those it starts.
+    /// Lets them come, from now on, to [`wait`](Kept::wait) only, in this thread and those it starts.
     pub fn back() -> Kept {
         // SAFETY: `sigemptyset` makes a set of any bytes; the others get a valid set.
         unsafe {

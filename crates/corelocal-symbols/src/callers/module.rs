@@ -93,7 +93,7 @@ impl<'a> Module<'a> {
         Some(unwind::by_row(row, table, unit, fde.is_signal_trampoline(), registers, stack))
     }
 
-    /// The functions that contain this address, innermost first. Empty if unknown.
+    /// Returns the functions that contain this address, innermost first. Empty if unknown.
     pub fn functions_at(&self, inside: u64) -> Vec<Function> {
         let at = inside.wrapping_sub(self.bias);
         let mut functions = self.functions_of_debug_information(at).unwrap_or_default();
@@ -154,14 +154,14 @@ impl<'a> Module<'a> {
         self.segments.iter().any(|(start, size)| at.wrapping_sub(*start) < *size)
     }
 
-    /// The static that contains the address, and the offset in it.
+    /// Returns the static that contains the address, and the offset in it.
     pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
         let at = address.wrapping_sub(self.bias);
         let symbols = self.variables.get_or_init(|| self.symbols(SymbolKind::Data));
         covering(symbols, at).map(|symbol| (demangled(symbol.name), at - symbol.start))
     }
 
-    /// The symbols of this kind, sorted by address.
+    /// Returns the symbols of this kind, sorted by address.
     fn symbols(&self, kind: SymbolKind) -> Vec<Symbol<'a>> {
         let all = self.file.symbols().chain(self.file.dynamic_symbols());
         let wanted = all.filter(|symbol| symbol.kind() == kind && symbol.is_definition());
@@ -183,7 +183,7 @@ fn segment_is_code(segment: &object::Segment<'_, '_>) -> bool {
     }
 }
 
-/// The last of the sorted symbols that begins at or before `at`, and does not end before it.
+/// Returns the last of the sorted symbols that begins at or before `at`, and does not end before it.
 fn covering<'b, 'a>(symbols: &'b [Symbol<'a>], at: u64) -> Option<&'b Symbol<'a>> {
     let after = symbols.partition_point(|symbol| symbol.start <= at);
     // Symbols may be nested. Only the nearest ones are considered.

@@ -76,24 +76,25 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A program with these files.
+    /// Creates a program with these files.
     pub fn new(files: &'a Files) -> Program<'a> {
         let modules = files.files.iter().map(|_| OnceCell::new()).collect();
         Program { files, modules, known: RefCell::default() }
     }
 
-    /// The chain of calls that led to these registers, the innermost first. `stack` begins at the stack pointer.
+    /// Returns the chain of calls that led to these registers, the innermost first. `stack` begins at the stack
+    /// pointer.
     pub fn callers(&self, registers: Registers, stack: &[u64]) -> Vec<Frame> {
         self.calls(registers, stack).into_iter().map(|call| self.frame(call)).collect()
     }
 
-    /// The static that contains the address, and the offset in it.
+    /// Returns the static that contains the address, and the offset in it.
     pub fn variable_at(&self, address: u64) -> Option<(String, u64)> {
         let modules = (0..self.modules.len()).filter_map(|file| self.module(file));
         modules.filter(|module| module.holds(address)).find_map(|it| it.variable_at(address))
     }
 
-    /// Why names are missing in the results so far. `None` if all files could be read completely.
+    /// Returns why names are missing in the results so far. `None` if all files could be read completely.
     pub fn complaint(&self) -> Option<String> {
         let too_large = self.files.contents.too_large.borrow();
         let first = too_large.first()?;

@@ -60,7 +60,7 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// A copy that begins at address `start`.
+    /// Creates a copy that begins at address `start`.
     pub fn new(start: u64, words: &'a [u64]) -> Stack<'a> {
         Stack { start, words }
     }

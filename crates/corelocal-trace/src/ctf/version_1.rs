@@ -83,7 +83,7 @@ pub(super) fn metadata(recording: &Recording) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Whether a member says that another one is there: no field has its name.
+/// Returns `true` if a member says that another one is there: no field has its name.
 fn is_selector(name: &str, site: &Site) -> bool {
     name.starts_with("has_") && site.fields.iter().all(|(field, _)| identifier(field) != name)
 }

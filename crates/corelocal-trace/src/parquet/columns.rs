@@ -66,7 +66,7 @@ enum Values {
     Floats(ListBuilder<Float64Builder>),
 }
 
-/// The columns that each event has.
+/// Returns the columns that each event has.
 fn fixed() -> Vec<Field> {
     let field = |name: &str, of: DataType, is_nullable| Field::new(name, of, is_nullable);
     vec![
@@ -184,7 +184,7 @@ impl Rows {
         self.len += 1;
     }
 
-    /// The rows so far.
+    /// Returns the rows so far.
     pub(super) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         self.len = 0;
         let mut columns: Vec<ArrayRef> = vec![
@@ -234,7 +234,7 @@ fn name(columns: &mut [Column], fixed: &[Field]) {
     }
 }
 
-/// The type in a column's name.
+/// Returns the type in a column's name.
 fn type_name(of: FieldType) -> String {
     let name = format!("{:?}", of.of).to_lowercase();
     if of.is_array { format!("{name}s") } else { name }

@@ -14,7 +14,7 @@ pub fn allocate(size: usize) -> *mut u8 {
     allocate_or(size, null)
 }
 
-/// As [`allocate`], but returns `missing()` when out of memory: for callers that set `errno` then.
+/// Does what [`allocate`] does, but returns `missing()` when out of memory: for callers that set `errno` then.
 #[inline]
 pub fn allocate_or(size: usize, missing: extern "C" fn() -> *mut u8) -> *mut u8 {
     match class::stack_of_size(size) {
@@ -23,7 +23,7 @@ pub fn allocate_or(size: usize, missing: extern "C" fn() -> *mut u8) -> *mut u8 
     }
 }
 
-/// As [`allocate`], with all bytes 0.
+/// Does what [`allocate`] does, with all bytes 0.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     match class::stack_of_size(size) {
@@ -33,7 +33,7 @@ pub fn allocate_zeroed(size: usize) -> *mut u8 {
     }
 }
 
-/// As [`allocate`], aligned to `align`. Also returns null if `align` is not a power of two.
+/// Does what [`allocate`] does, aligned to `align`. Also returns null if `align` is not a power of two.
 #[inline]
 pub fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
     // The alignment is a compile-time constant in most programs, and this test then vanishes.
@@ -43,7 +43,7 @@ pub fn allocate_aligned(align: usize, size: usize) -> *mut u8 {
     allocate_aligned_or(align, size, null)
 }
 
-/// As [`allocate_aligned`], but returns `missing()` when out of memory or if `align` is not a power of two.
+/// Does what [`allocate_aligned`] does, but returns `missing()` when out of memory or if `align` is not a power of two.
 #[inline(always)]
 pub fn allocate_aligned_or(
     align: usize,
@@ -69,7 +69,7 @@ extern "C" fn allocate_large_aligned(
     }
 }
 
-/// As [`allocate_aligned`], with all bytes 0.
+/// Does what [`allocate_aligned`] does, with all bytes 0.
 pub(super) fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
     match class::stack_of_aligned(align, size) {
         // SAFETY: `front::pop` returns null or an object of at least `size` bytes, which belongs to the caller.
@@ -79,7 +79,7 @@ pub(super) fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
     }
 }
 
-/// The result of an allocation that failed.
+/// Returns the result of an allocation that failed.
 extern "C" fn null() -> *mut u8 {
     core::ptr::null_mut()
 }

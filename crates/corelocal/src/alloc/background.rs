@@ -77,8 +77,8 @@ pub fn release_idle() -> usize {
     bytes
 }
 
-/// Bytes of whole free chunks that have not been given back to the kernel. Without objects in caches, and without
-/// pages between objects.
+/// Returns the bytes of whole free chunks that have not been given back to the kernel. Without objects in caches, and
+/// without pages between objects.
 #[inline]
 pub fn idle_bytes() -> usize {
     Range::get().map_or(0, page_heap::idle_bytes)

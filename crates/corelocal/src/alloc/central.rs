@@ -191,17 +191,17 @@ pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     Look { bytes, left: 0 }
 }
 
-/// Number of objects in the depot.
+/// Returns the number of objects in the depot.
 pub(super) fn waiting(place: Place) -> usize {
     central(place).count.load(R)
 }
 
-/// A class on each node.
+/// Returns a class on each node.
 pub(super) fn places_of(range: Range, class: usize) -> impl Iterator<Item = Place> {
     (0..range.nodes()).map(move |node| Place::new(range, class).on(node))
 }
 
-/// All classes on all nodes.
+/// Returns all classes on all nodes.
 pub(super) fn places(range: Range) -> impl Iterator<Item = Place> {
     (1..=CLASSES).flat_map(move |class| places_of(range, class))
 }
@@ -255,7 +255,7 @@ impl Central {
         None
     }
 
-    /// The depot's memory; empty until it is allocated.
+    /// Returns the depot's memory; empty until it is allocated.
     fn depot(&self, place: Place) -> &[AtomicU64] {
         // Acquire: partner is the Release in `publish`.
         let depot = self.depot.load(Ordering::Acquire);

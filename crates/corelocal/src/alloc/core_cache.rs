@@ -68,7 +68,7 @@ unsafe impl Zeroed for CoreCache {
     const KIND: Kind = Kind::Opaque;
 }
 
-/// The first limit of a stack.
+/// Returns the first limit of a stack.
 fn first_limit(shape: &Shape) -> usize {
     2 * shape.batch
 }
@@ -110,8 +110,8 @@ pub(super) fn count(what: &AtomicU64) {
 }
 
 impl CoreCache {
-    /// The number of objects of a class that are given out until one is looked at, that one included; 0 until it is
-    /// set. Used only in a process that counts (`debug/instrumented.rs`).
+    /// Returns the number of objects of a class that are given out until one is looked at, that one included; 0 until
+    /// it is set. Used only in a process that counts (`debug/instrumented.rs`).
     pub(super) fn left(&self, class: usize) -> &AtomicU64 {
         &self.stacks[class - 1].left_of_next
     }
@@ -144,8 +144,8 @@ impl CoreCache {
         true
     }
 
-    /// The number of objects that move at once between a stack and the middle end: a quarter of the limit, once that
-    /// exceeds the class's first batch.
+    /// Returns the number of objects that move at once between a stack and the middle end: a quarter of the limit, once
+    /// that exceeds the class's first batch.
     pub(super) fn batch(&self, place: Place) -> usize {
         let limit = self.stacks[place.class].limit.load(R) as usize;
         (limit / 4).clamp(place.shape().batch, MOST_BATCH)
@@ -202,14 +202,14 @@ impl CoreCache {
         }
     }
 
-    /// The counts of a class: allocated, freed, refills, spills.
+    /// Returns the counts of a class: allocated, freed, refills, spills.
     pub(super) fn counts_of(&self, class: usize) -> [u64; 4] {
         let [popped, others @ ..] = self.counts[class].all().map(|count| count.load(R));
         let [pushed, refills, spills] = others;
         [popped.wrapping_sub(self.left(class).load(R)), pushed, refills, spills]
     }
 
-    /// Whether the cache has objects and none of its counts has changed since the last check.
+    /// Returns `true` if the cache has objects and none of its counts has changed since the last check.
     pub(super) fn rests(&self) -> bool {
         let counts = self.stacks.iter().map(|stack| stack.count.load(R));
         let look = counts.fold(0u64, |look, count| look.wrapping_mul(31).wrapping_add(count));
@@ -223,7 +223,7 @@ impl CoreCache {
         self.seen.swap(look, R) == look
     }
 
-    /// Bytes of all objects in the stacks.
+    /// Returns the bytes of all objects in the stacks.
     pub(super) fn bytes(&self) -> usize {
         let stacks = self.stacks.iter().enumerate().skip(1).take(CLASSES);
         stacks.map(|(class, stack)| stack.count.load(R) as usize * class::shape(class).size).sum()
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use crate::sys::memory::pages;
 
-    /// A cache that belongs to no core.
+    /// Returns a cache that belongs to no core.
     fn core_cache() -> &'static CoreCache {
         let at = pages::map(size_of::<CoreCache>()).unwrap().cast::<CoreCache>();
         // SAFETY: zeroed pages, which are never unmapped.

@@ -19,7 +19,8 @@ pub unsafe fn deallocate(ptr: *mut u8) {
     }
 }
 
-/// As [`deallocate`], for callers that know the size they asked for. In checking mode, another size ends the process.
+/// Does what [`deallocate`] does, for callers that know the size they asked for. In checking mode, another size ends
+/// the process.
 ///
 /// # Safety
 /// - The conditions of [`deallocate`].
@@ -34,7 +35,7 @@ pub unsafe fn deallocate_sized(ptr: *mut u8, size: usize) {
     }
 }
 
-/// As [`deallocate`], for callers that know size and alignment.
+/// Does what [`deallocate`] does, for callers that know size and alignment.
 ///
 /// # Safety
 /// - The conditions of [`deallocate`].

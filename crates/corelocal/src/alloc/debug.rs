@@ -39,7 +39,7 @@ pub(super) fn is_exact(object: *mut u8) -> bool {
     config::is_known_to_check_or_guard() && (config::is_known_to_check() || is_guarded(object))
 }
 
-/// The exact size of an object of a class, in checking mode.
+/// Returns the exact size of an object of a class, in checking mode.
 #[inline]
 pub(super) fn exact_size(object: *mut u8) -> Option<usize> {
     if config::is_known_to_check() { check::size_of(object) } else { None }

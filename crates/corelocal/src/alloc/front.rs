@@ -57,9 +57,9 @@ pub(super) unsafe fn push(kind: usize, object: *mut u8) {
     push_cold(object, kind);
 }
 
-/// As [`push`], for callers that know the size that was asked for, which the debugging modes check. The cold path
-/// gets the size instead of the kind and looks the kind up again: the hot path would have to save a register to pass
-/// both.
+/// Does what [`push`] does, for callers that know the size that was asked for, which the debugging modes check. The
+/// cold path gets the size instead of the kind and looks the kind up again: the hot path would have to save a register
+/// to pass both.
 ///
 /// # Safety
 /// - The conditions of [`push`].
@@ -71,7 +71,7 @@ pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
     push_sized_cold(object, size);
 }
 
-/// As [`push_sized`], for an object of its size's class, unless a debugging mode has replaced it.
+/// Does what [`push_sized`] does, for an object of its size's class, unless a debugging mode has replaced it.
 ///
 /// # Safety
 /// - The object belongs to the caller alone.

@@ -56,7 +56,7 @@ use runs::open;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Chunks of a node that are in use.
+/// Returns the chunks of a node that are in use.
 pub(super) fn used(range: Range, node: usize) -> usize {
     let words = words_of(range, node);
     // Chunks that are used but not mapped belong to a foreign mapping.
@@ -64,7 +64,7 @@ pub(super) fn used(range: Range, node: usize) -> usize {
     words.map(|word| used(word).count_ones() as usize).sum()
 }
 
-/// Chunks of a node that are mapped.
+/// Returns the chunks of a node that are mapped.
 pub(super) fn opened(range: Range, node: usize) -> usize {
     let words = words_of(range, node);
     words.map(|word| open(range, word).count_ones() as usize).sum()

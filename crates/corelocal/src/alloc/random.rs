@@ -9,14 +9,14 @@ use crate::sys::process::environment;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finalizer of splitmix64: each bit of the result depends on all bits of the input.
+/// Returns the finalizer of splitmix64: each bit of the result depends on all bits of the input.
 pub(super) const fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// A number of the process, never 0: the same at each call and in forked children.
+/// Returns a number of the process, never 0: the same at each call and in forked children.
 pub(super) fn secret() -> u64 {
     static SECRET: AtomicU64 = AtomicU64::new(0);
     // Relaxed: all threads that race compute the same number.
@@ -30,7 +30,7 @@ pub(super) fn secret() -> u64 {
     }
 }
 
-/// The random bytes that the kernel passed to the program.
+/// Returns the random bytes that the kernel passed to the program.
 fn of_the_kernel() -> u64 {
     let at = environment::auxiliary(libc::AT_RANDOM);
     let at = core::ptr::with_exposed_provenance::<[u64; 2]>(at);
@@ -43,8 +43,8 @@ fn of_the_kernel() -> u64 {
     one ^ mix(other)
 }
 
-/// A number derived from the addresses of the program's mappings: the same at each start if address randomisation is
-/// off (`personality(2)`, for example under gdb).
+/// Returns a number derived from the addresses of the program's mappings: the same at each start if address
+/// randomisation is off (`personality(2)`, for example under gdb).
 pub(super) fn of_the_layout() -> u64 {
     let [stack, loader] =
         [libc::AT_RANDOM, libc::AT_SYSINFO_EHDR].map(|which| environment::auxiliary(which) as u64);
@@ -52,14 +52,14 @@ pub(super) fn of_the_layout() -> u64 {
     stack >> 4 ^ mix(loader)
 }
 
-/// A different number at each call.
+/// Returns a different number at each call.
 pub(super) fn next() -> u64 {
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     let nth = DRAWN.fetch_add(STEP, Ordering::Relaxed);
     mix(nth ^ secret() ^ time().rotate_left(32))
 }
 
-/// The time stamp counter, where there is one.
+/// Returns the time stamp counter, where there is one.
 fn time() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -77,7 +77,7 @@ pub(super) fn nats(random: u64) -> u64 {
     (((64 << 16) - log2(random.max(1))) * LN_2) >> 16
 }
 
-/// The binary logarithm, with 16 fractional bits.
+/// Returns the binary logarithm, with 16 fractional bits.
 fn log2(number: u64) -> u64 {
     let whole = u64::from(number.ilog2());
     // 1 ≤ m < 2, with 31 fractional bits. Squaring it yields the next bit of the logarithm.

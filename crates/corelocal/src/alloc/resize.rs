@@ -37,8 +37,8 @@ pub unsafe fn reallocate(ptr: *mut u8, size: usize) -> *mut u8 {
     unsafe { resize(ptr, size) }
 }
 
-/// Whether an object stays in place when resized to `size`. Up to half of it may be wasted, which is cheaper than a
-/// copy: programs that shrink an object often grow it again.
+/// Returns `true` if an object stays in place when resized to `size`. Up to half of it may be wasted, which is cheaper
+/// than a copy: programs that shrink an object often grow it again.
 #[inline]
 fn is_worth_keeping(usable: usize, size: usize) -> bool {
     size <= usable && size >= usable / 2
@@ -70,7 +70,7 @@ unsafe fn move_object(ptr: *mut u8, kind: usize, usable: usize, size: usize) -> 
     moved
 }
 
-/// As [`reallocate`], for an object that may have to move.
+/// Does what [`reallocate`] does, for an object that may have to move.
 ///
 /// # Safety
 /// - The conditions of [`reallocate`]; `ptr` is not null.
@@ -117,7 +117,7 @@ unsafe fn resize(ptr: *mut u8, size: usize) -> *mut u8 {
     moved
 }
 
-/// As [`reallocate`], for an object whose exact end is checked. Such an object always moves.
+/// Does what [`reallocate`] does, for an object whose exact end is checked. Such an object always moves.
 ///
 /// # Safety
 /// - The conditions of [`reallocate`].
@@ -135,7 +135,7 @@ unsafe fn move_exact(ptr: *mut u8, before: usize, size: usize) -> *mut u8 {
     moved
 }
 
-/// The number of bytes of an object that may be used: at least as many as were asked for. 0 for null.
+/// Returns the number of bytes of an object that may be used: at least as many as were asked for. 0 for null.
 ///
 /// # Safety
 /// - The conditions of [`deallocate`].

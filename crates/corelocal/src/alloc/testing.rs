@@ -20,7 +20,7 @@ pub fn emulate_nodes(nodes: usize, here: fn() -> usize) -> bool {
     nodes::emulate(nodes, here)
 }
 
-/// The node of an object; `None` if it is not an object of the malloc.
+/// Returns the node of an object; `None` if it is not an object of the malloc.
 pub fn node_of(object: *mut u8) -> Option<usize> {
     let range = Range::get().filter(|_| range::kind_of(object).is_some())?;
     Some(range.node_of(range.chunk_of(object as usize)))
@@ -64,7 +64,7 @@ impl<I: SlotIndex> Default for Limited<I> {
 }
 
 impl<I: SlotIndex> Limited<I> {
-    /// A stack without room.
+    /// Creates a stack without room.
     pub const fn new() -> Self {
         Limited { slots: Slots::new(), kind: PhantomData }
     }
@@ -131,7 +131,8 @@ impl<I: SlotIndex> Limited<I> {
         }
     }
 
-    /// As [`pop`](Self::pop), and counts: after every [`COUNTED`] items nothing is left, and the count restarts.
+    /// Does what [`pop`](Self::pop) does, and counts: after every [`COUNTED`] items nothing is left, and the count
+    /// restarts.
     #[inline]
     pub fn pop_counted(&self) -> Option<u64> {
         // SAFETY: each slot has two stacks, and the first one has the count.
@@ -170,13 +171,13 @@ impl<I: SlotIndex> Limited<I> {
         }
     }
 
-    /// The approximate number of items.
+    /// Returns the approximate number of items.
     pub fn len(&self) -> usize {
         let count = |stack: &Stack| stack.count.load(Ordering::Relaxed) as usize;
         self.stacks().map(count).sum()
     }
 
-    /// Whether the stacks seem empty.
+    /// Returns `true` if the stacks seem empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

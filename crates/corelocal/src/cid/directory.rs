@@ -49,7 +49,7 @@ const ID_BITS: u32 = 18;
 const FROZEN: u64 = 1 << 63;
 const _: () = assert!(ID_BITS + Identity::BITS <= 63);
 
-/// The thread that froze the slot with this owner word.
+/// Returns the thread that froze the slot with this owner word.
 fn freezer(owner: u64) -> Option<Identity> {
     (owner & FROZEN != 0).then(|| Identity::of_number((owner & !FROZEN) >> ID_BITS))
 }
@@ -87,9 +87,9 @@ impl Upkeep {
 
 /// The operations on the slots of a kind that do not depend on its ids.
 pub trait Revoke: Sync {
-    /// One more than the largest slot that was ever assigned.
+    /// Returns one more than the largest slot that was ever assigned.
     fn high_water(&self) -> u32;
-    /// The number of slots that ids have now.
+    /// Returns the number of slots that ids have now.
     fn in_use(&self) -> u32;
     /// Takes a slot away from its id, for `me`. `Ok(true)` if sections may still use it: then a fence must come
     /// before any access, and `thaw` after. `Err` if another living thread has it frozen.
@@ -135,13 +135,13 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         }
     }
 
-    /// The table that critical sections read.
+    /// Returns the table that critical sections read.
     #[inline(always)]
     pub(crate) fn offsets(&self) -> *const AtomicU64 {
         self.offsets.as_ptr()
     }
 
-    /// The slot of an id, if it has one.
+    /// Returns the slot of an id, if it has one.
     #[cfg(any(test, not(loom)))]
     pub(crate) fn slot_of(&self, id: u32) -> Option<u32> {
         // Relaxed: it may have changed by the time the caller uses it.
@@ -149,7 +149,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         is_offset(entry).then(|| slot_at(entry))
     }
 
-    /// Like [`assign_if`](Directory::assign_if), for any slot.
+    /// Does what [`assign_if`](Directory::assign_if) does, for any slot.
     #[cfg(test)]
     pub(crate) fn assign(
         &self,
@@ -159,8 +159,9 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         self.assign_if(id, slots, |_| true)
     }
 
-    /// The slot of an id. If it had none, the first free one of `slots` is assigned. `None` if there is none, or none
-    /// below the limit of a running compaction (`gate.rs`). Lock-free; async-signal-safe; linear in the slots in use.
+    /// Returns the slot of an id. If it had none, the first free one of `slots` is assigned. `None` if there is none,
+    /// or none below the limit of a running compaction (`gate.rs`). Lock-free; async-signal-safe; linear in the slots
+    /// in use.
     ///
     /// `is_ready` is called before the id gets the slot. If it returns false, no other slot is tried.
     pub(crate) fn assign_if(
@@ -190,7 +191,7 @@ impl<const IDS: usize, const SLOTS: usize> Directory<IDS, SLOTS> {
         }
     }
 
-    /// A number that was never used before. Never 0.
+    /// Returns a number that was never used before. Never 0.
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -33,7 +33,7 @@ pub struct Frozen<I: Revocable = Cid> {
 }
 
 impl<I: Revocable> Frozen<I> {
-    /// The number of the slot.
+    /// Returns the number of the slot.
     pub fn slot(&self) -> u32 {
         self.slot
     }
@@ -107,7 +107,7 @@ pub(crate) fn is_frozen_here<I: Revocable>(slot: u32) -> bool {
     imp::is_frozen_here::<I>(slot)
 }
 
-/// [`freeze`] for the slots of any kind that can be taken away.
+/// Does what [`freeze`] does for the slots of any kind that can be taken away.
 ///
 /// # Errors
 /// As [`freeze`]; [`Busy::NoSlot`] if the number is not below [`capacity_of`](super::capacity_of).
@@ -141,8 +141,8 @@ pub fn compact() -> Result<u32, Busy> {
     compact_of::<Cid>()
 }
 
-/// [`compact`] for the slots of any kind that can be taken away. Those of [`NodeCid`](super::NodeCid) are again
-/// assigned to ids of their own node.
+/// Does what [`compact`] does for the slots of any kind that can be taken away. Those of [`NodeCid`](super::NodeCid)
+/// are again assigned to ids of their own node.
 ///
 /// # Errors
 /// As [`freeze`].
@@ -164,7 +164,7 @@ pub(crate) struct FrozenRange<I: SlotIndex> {
 }
 
 impl<I: SlotIndex> FrozenRange<I> {
-    /// The slots.
+    /// Returns the slots.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         (self.first..self.end).filter(|slot| self.has(*slot))
     }
@@ -180,8 +180,8 @@ pub(crate) fn freeze_from<I: SlotIndex>(first: u32) -> Result<FrozenRange<I>, Bu
     imp::freeze_from(first)
 }
 
-/// The first slot that the process does not need, if it is confined as the calling thread is: below it are as many
-/// slots as cpus that the thread may use, or where slots go by node, as many for each node.
+/// Returns the first slot that the process does not need, if it is confined as the calling thread is: below it are as
+/// many slots as cpus that the thread may use, or where slots go by node, as many for each node.
 pub(crate) fn spare<I: SlotIndex>() -> u32 {
     spare_ids() * I::stride()
 }
@@ -229,7 +229,7 @@ mod imp {
         I::directory().is_frozen_by(slot, Identity::of_this_thread())
     }
 
-    /// Once in a forked child: frees the slots of threads that do not exist in it (invariant 3). Not inlined: an id
+    /// Frees, once in a forked child, the slots of threads that do not exist in it (invariant 3). Not inlined: an id
     /// gets its slot on any thread's stack, and usually without this.
     #[inline(never)]
     fn thaw_left<I: Revocable>() {
@@ -341,7 +341,7 @@ mod imp {
         take_all_back::<I>();
     }
 
-    /// Not inlined, like `thaw_left`.
+    /// Takes all back. Not inlined, like `thaw_left`.
     #[inline(never)]
     fn take_all_back<I: Revocable>() {
         // If it is refused, the slots in use are not compact, which is harmless.

@@ -100,7 +100,7 @@ impl Gate {
     }
 }
 
-/// The thread that closed the gate with this word.
+/// Returns the thread that closed the gate with this word.
 fn closer(word: u64) -> Option<Identity> {
     (word & CLOSED != 0).then(|| Identity::of_number((word & !CLOSED) >> LIMIT_BITS))
 }

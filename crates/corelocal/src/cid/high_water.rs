@@ -47,13 +47,13 @@ impl Noted {
         }
     }
 
-    /// Slots from this one on were never assigned.
+    /// Returns the first of the slots that were never assigned.
     pub(super) fn end(&self) -> u32 {
         // Acquire: partner is the Release in `opener`.
         self.end.load(Ordering::Acquire)
     }
 
-    /// From now on `open` is called before an id gets a slot. Afterwards [`Noted::end`] tells which slots ids may
+    /// Has `open` called from now on before an id gets a slot. Afterwards [`Noted::end`] tells which slots ids may
     /// have already.
     #[cfg(not(miri))]
     pub(super) fn set_opener(&self, open: Opener) {

@@ -87,31 +87,32 @@ impl Sealed for NodeCid {
     }
 }
 
-/// The node that the kernel publishes for the calling thread. Where it publishes none, some number that is the same
-/// for all threads, most likely 0. `area` is the offset of the thread's area.
+/// Returns the node that the kernel publishes for the calling thread. Where it publishes none, some number that is the
+/// same for all threads, most likely 0. `area` is the offset of the thread's area.
 #[inline(always)]
 fn published_node(area: isize) -> u32 {
     // SAFETY: a field of the area in use, or of the library's own area, which always exists.
     unsafe { sys::rseq::read(area + field::NODE_ID) }
 }
 
-/// The row of a node in the table.
+/// Returns the row of a node in the table.
 #[inline(always)]
 fn row(node: u32) -> usize {
     node as usize % ROWS
 }
 
-/// The number of slots on a machine with this many nodes and ids.
+/// Returns the number of slots on a machine with this many nodes and ids.
 fn slots(nodes: u32, ids: u32) -> u32 {
     (ids * nodes).min(MOST_SLOTS as u32 / nodes * nodes)
 }
 
-/// The slots whose home is this node.
+/// Returns the slots whose home is this node.
 fn slots_of(node: u32, nodes: u32, ids: u32) -> impl Iterator<Item = u32> + Clone {
     (node % nodes..slots(nodes, ids)).step_by(nodes as usize)
 }
 
-/// The number of nodes that are homes of slots: those that have cpus, at most [`ROWS`]. Read from the kernel once.
+/// Returns the number of nodes that are homes of slots: those that have cpus, at most [`ROWS`]. Read from the kernel
+/// once.
 fn nodes() -> u32 {
     static NODES: AtomicU32 = AtomicU32::new(0);
     match NODES.load(Ordering::Relaxed) {

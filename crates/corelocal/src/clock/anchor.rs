@@ -110,7 +110,7 @@ impl Anchor {
         }
     }
 
-    /// The time that the current line says at `count`'s counter, plus the offset of this number if there is
+    /// Returns the time that the current line says at `count`'s counter, plus the offset of this number if there is
     /// one; `None` if anything is unusual: no line, an end, another line published meanwhile.
     #[inline(always)]
     pub(super) fn read_fast(
@@ -133,7 +133,7 @@ impl Anchor {
         line.covers(counter).then(|| line.at(counter).wrapping_add(ahead))
     }
 
-    /// The current line and the offsets, and what `count` gave between two looks at it; `None` if there is
+    /// Returns the current line and the offsets, and what `count` gave between two looks at it; `None` if there is
     /// no line.
     ///
     /// Retried only when another line was published meanwhile, which each thread does once in a period.
@@ -215,7 +215,7 @@ impl Anchor {
     }
 }
 
-/// The true clock between two readings of the counter: the narrowest of some attempts, since interrupts and
+/// Returns the true clock between two readings of the counter: the narrowest of some attempts, since interrupts and
 /// preemption make others wide.
 ///
 /// # Errors
@@ -238,7 +238,7 @@ pub(super) fn sample(
     best.ok_or(Cause::Inconsistent)
 }
 
-/// The offsets of the other clocks, given those that served so far; whether one of them jumped; and by how much
+/// Returns the offsets of the other clocks, given those that served so far; whether one of them jumped; and by how much
 /// each may be too low.
 ///
 /// Each is known to lie in an interval: between the clock less the monotonic one after, and before. The first
@@ -285,7 +285,7 @@ pub(super) fn offsets(
     (offsets, jumped, low)
 }
 
-/// The first line: two samples, so far apart that they make a rate. 20 us, once.
+/// Returns the first line: two samples, so far apart that they make a rate. 20 us, once.
 ///
 /// # Errors
 /// Those of `count`; [`Cause::Inconsistent`] if the counter stands still or the samples make no rate.
@@ -311,7 +311,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A line all of whose words are made from one number.
+    /// Returns a line all of whose words are made from one number.
     fn line(of: u64) -> (Line, Offsets) {
         let line = Line {
             base: of,

@@ -73,13 +73,13 @@ impl Past {
     /// The greatest error that there is room for: a thousand seconds, of which the kernel counts 16.
     const MOST: u32 = (1 << 30) - 1;
 
-    /// Never 0.
+    /// Returns it as a word, never 0.
     fn word(self) -> u64 {
         let below = self.below.map_or(0, |below| Past::UPSET | u64::from(below.min(Past::MOST)));
         u64::from(self.upsets) << 32 | Past::KNOWN | below
     }
 
-    /// `None` of 0: nothing was ever concluded.
+    /// Returns `None` of 0: nothing was ever concluded.
     fn of(word: u64) -> Option<Past> {
         let below = (word & Past::UPSET != 0).then_some(word as u32 & Past::MOST);
         (word & Past::KNOWN != 0).then_some(Past { upsets: (word >> 32) as u32, below })
@@ -117,20 +117,20 @@ impl Learnt {
         Learnt { at, earliest, latest, state, leap, past }
     }
 
-    /// Whether it holds at a moment of the monotonic clock.
+    /// Returns `true` if it holds at a moment of the monotonic clock.
     fn holds(&self, now: u64) -> bool {
         // Also for a reading from before `at`: a thread may read the clock first and then use what another one has
         // learnt meanwhile.
         now.wrapping_sub(self.at).wrapping_add(PERIOD) <= 2 * PERIOD
     }
 
-    /// The bounds at a moment at which it holds.
+    /// Returns the bounds at a moment at which it holds.
     fn bounds(&self, now: u64) -> Result<Bounded, Unbounded> {
         let (earliest, latest) = (now.wrapping_add(self.earliest), now.wrapping_add(self.latest));
         bounded(earliest, latest, self.state, self.leap)
     }
 
-    /// Less certain by so much.
+    /// Returns it less certain by so much.
     fn wider(self, by: u64) -> Learnt {
         let (earliest, latest) = (self.earliest.wrapping_sub(by), self.latest.wrapping_add(by));
         Learnt { earliest, latest, ..self }
@@ -156,7 +156,7 @@ pub(super) fn bounded(
     }
 }
 
-/// What bounds are worth, as a word.
+/// Returns what bounds are worth, as a word.
 pub(super) const fn worth(state: State, leap: Leap) -> u64 {
     let state = match state {
         State::Bounded => 0,
@@ -167,7 +167,7 @@ pub(super) const fn worth(state: State, leap: Leap) -> u64 {
     state << 8 | leap as u64
 }
 
-/// What bounds are worth, of a word.
+/// Returns what bounds are worth, of a word.
 pub(super) fn worth_of(word: u64) -> (State, Leap) {
     let (state, leap) = ((word >> 8) as usize, (word & 0xff) as usize);
     let untold = || State::Untold(state.wrapping_sub(Learnt::FACTS.len()) as i32);
@@ -177,12 +177,12 @@ pub(super) fn worth_of(word: u64) -> (State, Leap) {
     )
 }
 
-/// What a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
+/// Returns what a clock may drift by in so much time: 500 ppm, as the kernel has it, rounded up.
 pub(super) fn drift(nanos: u64) -> u64 {
     nanos / 2000 + 1
 }
 
-/// What follows from an answer that was given between two moments of the monotonic clock.
+/// Returns what follows from an answer that was given between two moments of the monotonic clock.
 fn conclude(
     answer: &Answer,
     (before, after): (u64, u64),
@@ -239,7 +239,7 @@ fn learn(last: Option<Past>) -> Learnt {
     learn_by(|| events::check().upsets(), ask, last)
 }
 
-/// The same, with this count of upsets and this kernel.
+/// Returns the same, with this count of upsets and this kernel.
 fn learn_by(upsets: impl Fn() -> u32, ask: impl Fn() -> Answer, last: Option<Past>) -> Learnt {
     const QUICK: u64 = 1_000;
     let known = upsets();
@@ -323,7 +323,7 @@ fn unusual(earliest: u64, latest: u64, worth: u64) -> Result<Bounded, Unbounded>
     bounded(earliest, latest, state, leap)
 }
 
-/// As `now_bounded`, by what was learnt; draws the next line.
+/// Does what `now_bounded` does, by what was learnt; draws the next line.
 #[inline(never)]
 fn without_line() -> Result<Bounded, Unbounded> {
     // The clock comes later: see `Cache::read_with`.
@@ -359,7 +359,7 @@ fn learn_into(cache: &Cache, learn: impl Fn(Option<Past>) -> Learnt) -> Learnt {
     cache.update(|_| learn().words()).map_or_else(learn, |words| Learnt::of(&words))
 }
 
-/// What `clock` says, and what is kept.
+/// Returns what `clock` says, and what is kept.
 fn look<R>(clock: impl FnOnce() -> R) -> (R, Option<Words>) {
     #[cfg(not(loom))]
     return CACHE.read_with(clock);

@@ -65,89 +65,89 @@ use super::{Bounded, Instant, Timestamp, Unbounded};
 /// # For other implementations
 /// Unordered and coarse readings are the ordered ones of the same clock unless they are written out.
 pub trait Clocks {
-    /// As [`clock::monotonic`](super::monotonic).
+    /// Does what [`clock::monotonic`](super::monotonic) does.
     #[must_use]
     fn monotonic(&self) -> u64;
 
-    /// As [`clock::realtime`](super::realtime).
+    /// Does what [`clock::realtime`](super::realtime) does.
     #[must_use]
     fn realtime(&self) -> u64;
 
-    /// As [`clock::boottime`](super::boottime).
+    /// Does what [`clock::boottime`](super::boottime) does.
     #[must_use]
     fn boottime(&self) -> u64;
 
-    /// As [`clock::tai`](super::tai).
+    /// Does what [`clock::tai`](super::tai) does.
     #[must_use]
     fn tai(&self) -> u64;
 
-    /// Like [`clock::now_bounded`](super::now_bounded).
+    /// Does what [`clock::now_bounded`](super::now_bounded) does.
     ///
     /// # Errors
     /// [`Unbounded`] if the realtime clock has no valid error bound.
     fn now_bounded(&self) -> Result<Bounded, Unbounded>;
 
-    /// As [`clock::epoch`](super::epoch()): another number after the clocks were set, or the machine slept.
+    /// Does what [`clock::epoch`](super::epoch()) does: another number after the clocks were set, or the machine slept.
     #[must_use]
     fn epoch(&self) -> u64;
 
-    /// As [`clock::monotonic_unordered`](super::monotonic_unordered).
+    /// Does what [`clock::monotonic_unordered`](super::monotonic_unordered) does.
     #[inline]
     #[must_use]
     fn monotonic_unordered(&self) -> u64 {
         self.monotonic()
     }
 
-    /// As [`clock::realtime_unordered`](super::realtime_unordered).
+    /// Does what [`clock::realtime_unordered`](super::realtime_unordered) does.
     #[inline]
     #[must_use]
     fn realtime_unordered(&self) -> u64 {
         self.realtime()
     }
 
-    /// As [`clock::boottime_unordered`](super::boottime_unordered).
+    /// Does what [`clock::boottime_unordered`](super::boottime_unordered) does.
     #[inline]
     #[must_use]
     fn boottime_unordered(&self) -> u64 {
         self.boottime()
     }
 
-    /// As [`clock::tai_unordered`](super::tai_unordered).
+    /// Does what [`clock::tai_unordered`](super::tai_unordered) does.
     #[inline]
     #[must_use]
     fn tai_unordered(&self) -> u64 {
         self.tai()
     }
 
-    /// As [`clock::coarse`](super::coarse).
+    /// Does what [`clock::coarse`](super::coarse) does.
     #[inline]
     #[must_use]
     fn coarse(&self) -> u64 {
         self.monotonic()
     }
 
-    /// As [`clock::realtime_coarse`](super::realtime_coarse).
+    /// Does what [`clock::realtime_coarse`](super::realtime_coarse) does.
     #[inline]
     #[must_use]
     fn realtime_coarse(&self) -> u64 {
         self.realtime()
     }
 
-    /// Now, as an [`Instant`]: [`monotonic`](Clocks::monotonic).
+    /// Returns now, as an [`Instant`]: [`monotonic`](Clocks::monotonic).
     #[inline]
     #[must_use]
     fn now(&self) -> Instant {
         Instant::from_nanos(self.monotonic() as i64)
     }
 
-    /// Now, as a [`Timestamp`]: [`realtime`](Clocks::realtime).
+    /// Returns now, as a [`Timestamp`]: [`realtime`](Clocks::realtime).
     #[inline]
     #[must_use]
     fn timestamp(&self) -> Timestamp {
         Timestamp::from_nanos(self.realtime() as i64)
     }
 
-    /// Time that went by since, by these clocks; zero if that moment is still to come.
+    /// Returns the time that went by since, by these clocks; zero if that moment is still to come.
     #[inline]
     #[must_use]
     fn elapsed(&self, since: Instant) -> Duration {

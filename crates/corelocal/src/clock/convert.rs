@@ -145,7 +145,7 @@ pub struct Converter<const HISTORY: usize = 64> {
 }
 
 impl Converter {
-    /// One that remembers 64 segments, and knows of ticks from now on. Some ten microseconds at most.
+    /// Returns one that remembers 64 segments, and knows of ticks from now on. Some ten microseconds at most.
     #[must_use]
     pub fn new() -> Converter {
         Converter::with_history()
@@ -153,7 +153,7 @@ impl Converter {
 }
 
 impl<const HISTORY: usize> Converter<HISTORY> {
-    /// One that remembers `HISTORY` segments, and knows of ticks from now on.
+    /// Returns one that remembers `HISTORY` segments, and knows of ticks from now on.
     ///
     /// ```
     /// let converter = corelocal::clock::Converter::<1000>::with_history();
@@ -225,13 +225,13 @@ impl<const HISTORY: usize> Converter<HISTORY> {
         self.word = Some(word);
     }
 
-    /// Whether it remembers as much as it can: what was before that is forgotten.
+    /// Returns `true` if it remembers as much as it can: what was before that is forgotten.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.history.len == HISTORY
     }
 
-    /// The monotonic clock when a stamp was taken, in nanoseconds.
+    /// Returns the monotonic clock when a stamp was taken, in nanoseconds.
     ///
     /// # Errors
     /// [`Unknown`] if the time is unknown.
@@ -240,7 +240,7 @@ impl<const HISTORY: usize> Converter<HISTORY> {
         Ok(self.history.find(tick, stamp.epoch)?.at(tick))
     }
 
-    /// The realtime clock when a stamp was taken, in nanoseconds since 1970.
+    /// Returns the realtime clock when a stamp was taken, in nanoseconds since 1970.
     ///
     /// # Errors
     /// [`Unknown`] if the time is unknown.

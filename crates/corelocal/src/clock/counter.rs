@@ -36,7 +36,7 @@ pub(super) mod how {
 }
 
 impl Fence {
-    /// That of the lowest bit.
+    /// Returns that of the lowest bit.
     #[inline(always)]
     pub(super) fn of_bit(bits: usize) -> Fence {
         if bits & 1 == 0 { Fence::Lfence } else { Fence::Rdtscp }
@@ -48,25 +48,25 @@ mod imp {
     use super::{Fence, how};
     use crate::sys::arch::tsc::{self, Halves};
 
-    /// The halves of a counter as one number.
+    /// Returns the halves of a counter as one number.
     #[inline(always)]
     pub(crate) fn whole((low, high): Halves) -> u64 {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    /// The counter, whenever the cpu likes to read it.
+    /// Returns the counter, whenever the cpu likes to read it.
     #[inline(always)]
     pub(crate) fn unordered() -> u64 {
         whole(unordered_halves())
     }
 
-    /// The counter, read after every earlier load is done.
+    /// Returns the counter, read after every earlier load is done.
     #[inline(always)]
     pub(crate) fn ordered_by(fence: Fence) -> u64 {
         whole(ordered_halves(fence))
     }
 
-    /// The counter, as the constant of [`how`] says.
+    /// Returns the counter, as the constant of [`how`] says.
     #[inline(always)]
     pub(crate) fn count<const HOW: u8>() -> u64 {
         match HOW {
@@ -76,13 +76,13 @@ mod imp {
         }
     }
 
-    /// As [`unordered`].
+    /// Does what [`unordered`] does.
     #[inline(always)]
     pub(crate) fn unordered_halves() -> Halves {
         tsc::rdtsc()
     }
 
-    /// As [`ordered_by`].
+    /// Does what [`ordered_by`] does.
     ///
     /// `Rdtscp` is for cpus that have it, which is what [`cheaper_fence`] finds out.
     #[inline(always)]
@@ -94,7 +94,7 @@ mod imp {
         }
     }
 
-    /// The fence that costs less here, by measurement: some microseconds.
+    /// Returns the fence that costs less here, by measurement: some microseconds.
     pub(crate) fn cheaper_fence() -> Fence {
         if !tsc::has_rdtscp() {
             return Fence::Lfence;

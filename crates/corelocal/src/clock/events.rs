@@ -75,7 +75,7 @@ impl Change {
         Change::Republished,
     ];
 
-    /// Whether it only makes one look closer. A hint begins no epoch.
+    /// Returns `true` if it only makes one look closer. A hint begins no epoch.
     #[must_use]
     pub const fn is_hint(self) -> bool {
         matches!(self, Change::Stopped | Change::Republished)
@@ -105,20 +105,20 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// As [`epoch()`](super::epoch): another one after every change that is no hint.
+    /// Does what [`epoch()`](super::epoch) does: another one after every change that is no hint.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How often something happened, as far as this process noticed.
+    /// Returns how often something happened, as far as this process noticed.
     #[must_use]
     pub fn count(&self, change: Change) -> u32 {
         self.counts.get(change as usize).copied().unwrap_or(0)
     }
 
-    /// What happened since `earlier`, and how often. A change of the counter that another thread has just found may be
-    /// missing, although the number is another.
+    /// Returns what happened since `earlier`, and how often. A change of the counter that another thread has just found
+    /// may be missing, although the number is another.
     pub fn since<'a>(&'a self, earlier: &'a Epoch) -> impl Iterator<Item = (Change, u32)> + 'a {
         let count = |change| self.count(change).wrapping_sub(earlier.count(change));
         Change::ALL
@@ -127,12 +127,12 @@ impl Epoch {
             .filter(|(_, count)| *count > 0)
     }
 
-    /// Whether something happened since `earlier`.
+    /// Returns `true` if something happened since `earlier`.
     pub(super) fn has(&self, change: Change, earlier: &Epoch) -> bool {
         self.count(change) != earlier.count(change)
     }
 
-    /// How often something happened after which the kernel's idea of its error is worth nothing.
+    /// Returns how often something happened after which the kernel's idea of its error is worth nothing.
     pub(super) fn upsets(&self) -> u32 {
         [Change::Suspend, Change::Disruption, Change::Restore, Change::Stopped]
             .iter()
@@ -241,7 +241,7 @@ impl Events {
         }
     }
 
-    /// The word, after a first check if there was none.
+    /// Returns the word, after a first check if there was none.
     #[inline(always)]
     fn word(&self, look: impl FnOnce()) -> Word {
         match self.word.load(Ordering::Relaxed) {
@@ -256,7 +256,7 @@ impl Events {
         Word(self.word.load(Ordering::Relaxed))
     }
 
-    /// What happened so far; `others` is how often another back-end served.
+    /// Returns what happened so far; `others` is how often another back-end served.
     pub(super) fn epoch(&self, others: u64) -> Epoch {
         // Acquire: partner is the Release in `happened`.
         let number = number(self.word.load(Ordering::Acquire), others);
@@ -269,7 +269,7 @@ impl Events {
     }
 }
 
-/// Whether a clock's distance, now seen in `range`, is not what was known; then that is replaced.
+/// Returns `true` if a clock's distance, now seen in `range`, is not what was known; then that is replaced.
 fn moved(word: &AtomicU64, known: u64, range: Range) -> bool {
     let seen = Distance::seen(range);
     let Some(last) = Distance::of_word(known) else {
@@ -285,7 +285,7 @@ fn moved(word: &AtomicU64, known: u64, range: Range) -> bool {
     }
 }
 
-/// Whether a number is not what was known; then that is replaced. A source that is gone changes nothing.
+/// Returns `true` if a number is not what was known; then that is replaced. A source that is gone changes nothing.
 fn differs(word: &AtomicU64, known: u64, seen: Option<u64>) -> bool {
     let Some(seen) = seen.map(|seen| seen | BIAS) else { return false };
     seen != known && replace(word, known, seen) && known != 0
@@ -299,33 +299,33 @@ fn replace(word: &AtomicU64, known: u64, seen: u64) -> bool {
 
 static EVENTS: Events = Events::new();
 
-/// What ticks are counted in, with the number.
+/// Returns what ticks are counted in, with the number.
 #[inline(always)]
 pub(super) fn word() -> Word {
     EVENTS.word(|| EVENTS.look(sources::look))
 }
 
-/// The number of the epoch that has this word.
+/// Returns the number of the epoch that has this word.
 #[inline(always)]
 pub(super) fn epoch_of(word: Word) -> u64 {
     number(word.0, super::SELECTOR.epoch())
 }
 
-/// The counter was found not to go on with the monotonic clock.
+/// Notes that the counter does not go on with the monotonic clock.
 #[cold]
 pub(super) fn counter_broke() -> Epoch {
     EVENTS.happened(Change::Counter);
     EVENTS.epoch(super::SELECTOR.epoch())
 }
 
-/// The kernel reports that the realtime clock was set, which no check has detected.
+/// Returns the kernel reports that the realtime clock was set, which no check has detected.
 #[cfg_attr(loom, allow(dead_code))]
 pub(super) fn realtime_was_set() -> Epoch {
     EVENTS.happened(Change::Realtime);
     EVENTS.epoch(super::SELECTOR.epoch())
 }
 
-/// How far the realtime clock is ahead of the monotonic one, as far as was seen.
+/// Returns how far the realtime clock is ahead of the monotonic one, as far as was seen.
 pub(super) fn realtime_ahead() -> Option<u64> {
     Distance::of_word(EVENTS.realtime.load(Ordering::Relaxed)).map(Distance::middle)
 }

@@ -36,7 +36,7 @@ use date::Text;
 pub struct Instant(i64);
 
 impl Instant {
-    /// Now: never earlier than an instant that was taken before, on whatever cpu. As
+    /// Returns now: never earlier than an instant that was taken before, on whatever cpu. As
     /// [`monotonic`](super::monotonic). Async-signal-safe.
     #[inline]
     #[must_use]
@@ -44,14 +44,14 @@ impl Instant {
         Instant(super::monotonic() as i64)
     }
 
-    /// Now, give or take what the cpu has in flight: as [`monotonic_unordered`](super::monotonic_unordered).
+    /// Returns now, give or take what the cpu has in flight: as [`monotonic_unordered`](super::monotonic_unordered).
     #[inline]
     #[must_use]
     pub fn now_unordered() -> Instant {
         Instant(super::monotonic_unordered() as i64)
     }
 
-    /// The moment of the last timer tick, which is at most some milliseconds ago: as
+    /// Returns the moment of the last timer tick, which is at most some milliseconds ago: as
     /// [`coarse`](super::coarse).
     #[inline]
     #[must_use]
@@ -59,14 +59,14 @@ impl Instant {
         Instant(super::coarse() as i64)
     }
 
-    /// The moment so many nanoseconds after the zero of `CLOCK_MONOTONIC`.
+    /// Returns the moment so many nanoseconds after the zero of `CLOCK_MONOTONIC`.
     #[inline]
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Instant {
         Instant(nanos)
     }
 
-    /// Nanoseconds since the zero of `CLOCK_MONOTONIC`.
+    /// Returns the nanoseconds since the zero of `CLOCK_MONOTONIC`.
     #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
@@ -100,7 +100,7 @@ impl Timestamp {
     /// 1970-01-01 00:00:00 UTC.
     pub const UNIX_EPOCH: Timestamp = Timestamp(0);
 
-    /// The current time, like [`realtime`](super::realtime). An administrator may set the clock back.
+    /// Returns the current time, like [`realtime`](super::realtime). An administrator may set the clock back.
     /// Async-signal-safe.
     #[inline]
     #[must_use]
@@ -108,35 +108,35 @@ impl Timestamp {
         Timestamp(super::realtime() as i64)
     }
 
-    /// Now, give or take what the cpu has in flight: as [`realtime_unordered`](super::realtime_unordered).
+    /// Returns now, give or take what the cpu has in flight: as [`realtime_unordered`](super::realtime_unordered).
     #[inline]
     #[must_use]
     pub fn now_unordered() -> Timestamp {
         Timestamp(super::realtime_unordered() as i64)
     }
 
-    /// The time of the last timer tick: as [`realtime_coarse`](super::realtime_coarse).
+    /// Returns the time of the last timer tick: as [`realtime_coarse`](super::realtime_coarse).
     #[inline]
     #[must_use]
     pub fn coarse() -> Timestamp {
         Timestamp(super::realtime_coarse() as i64)
     }
 
-    /// The moment so many nanoseconds after 1970-01-01 00:00:00 UTC.
+    /// Returns the moment so many nanoseconds after 1970-01-01 00:00:00 UTC.
     #[inline]
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Timestamp {
         Timestamp(nanos)
     }
 
-    /// Nanoseconds since 1970-01-01 00:00:00 UTC.
+    /// Returns the nanoseconds since 1970-01-01 00:00:00 UTC.
     #[inline]
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// Time since 1970-01-01 00:00:00 UTC; `None` before it.
+    /// Returns the time since 1970-01-01 00:00:00 UTC; `None` before it.
     #[inline]
     #[must_use]
     pub const fn duration_since_epoch(self) -> Option<Duration> {
@@ -187,14 +187,14 @@ impl From<Deadline> for Instant {
 macro_rules! arithmetic {
     ($Moment:ident) => {
         impl $Moment {
-            /// Time since an earlier moment; zero if it is later.
+            /// Returns the time since an earlier moment; zero if it is later.
             #[inline]
             #[must_use]
             pub const fn duration_since(self, earlier: $Moment) -> Duration {
                 self.saturating_duration_since(earlier)
             }
 
-            /// Time since an earlier moment; `None` if it is later.
+            /// Returns the time since an earlier moment; `None` if it is later.
             #[inline]
             #[must_use]
             pub const fn checked_duration_since(self, earlier: $Moment) -> Option<Duration> {
@@ -206,7 +206,7 @@ macro_rules! arithmetic {
                 }
             }
 
-            /// Time since an earlier moment; zero if it is later.
+            /// Returns the time since an earlier moment; zero if it is later.
             #[inline]
             #[must_use]
             pub const fn saturating_duration_since(self, earlier: $Moment) -> Duration {
@@ -216,14 +216,14 @@ macro_rules! arithmetic {
                 }
             }
 
-            /// Time that went by since; zero if this moment is still to come.
+            /// Returns the time that went by since; zero if this moment is still to come.
             #[inline]
             #[must_use]
             pub fn elapsed(self) -> Duration {
                 Self::now().saturating_duration_since(self)
             }
 
-            /// The moment so much later; `None` beyond what can be told.
+            /// Returns the moment so much later; `None` beyond what can be told.
             #[inline]
             #[must_use]
             pub const fn checked_add(self, duration: Duration) -> Option<$Moment> {
@@ -237,7 +237,7 @@ macro_rules! arithmetic {
                 }
             }
 
-            /// The moment so much earlier; `None` beyond what can be told.
+            /// Returns the moment so much earlier; `None` beyond what can be told.
             #[inline]
             #[must_use]
             pub const fn checked_sub(self, duration: Duration) -> Option<$Moment> {
@@ -251,7 +251,7 @@ macro_rules! arithmetic {
                 }
             }
 
-            /// The moment so much later, or the last one that can be told.
+            /// Returns the moment so much later, or the last one that can be told.
             #[inline]
             #[must_use]
             pub const fn saturating_add(self, duration: Duration) -> $Moment {
@@ -261,7 +261,7 @@ macro_rules! arithmetic {
                 }
             }
 
-            /// The moment so much earlier, or the first one that can be told.
+            /// Returns the moment so much earlier, or the first one that can be told.
             #[inline]
             #[must_use]
             pub const fn saturating_sub(self, duration: Duration) -> $Moment {
@@ -329,7 +329,7 @@ mod with_std {
     use std::time::{Duration, SystemTime};
 
     impl Instant {
-        /// The same moment as std's type; `None` if that cannot tell it.
+        /// Returns the same moment as std's type; `None` if that cannot tell it.
         ///
         /// std keeps to itself which moment of the clock it holds, so both clocks are read, and the result is off by
         /// up to half the time that takes: at most 250 ns, and usually some tens. It is off by more if each of eight
@@ -343,8 +343,8 @@ mod with_std {
             }
         }
 
-        /// The same moment as one of std's, as exactly as [`to_std`](Instant::to_std); `None` if this type cannot tell
-        /// it.
+        /// Returns the same moment as one of std's, as exactly as [`to_std`](Instant::to_std); `None` if this type
+        /// cannot tell it.
         #[must_use]
         pub fn from_std(instant: std::time::Instant) -> Option<Instant> {
             let (ours, theirs) = both_now();
@@ -355,7 +355,8 @@ mod with_std {
         }
     }
 
-    /// One moment in both types: std's reading lies between two of ours that are as close together as can be had.
+    /// Returns one moment in both types: std's reading lies between two of ours that are as close together as can be
+    /// had.
     fn both_now() -> (Instant, std::time::Instant) {
         /// Two readings and a half, where they are system calls too. The result is off by half of it at most.
         const CLOSE: Duration = Duration::from_nanos(500);
@@ -380,7 +381,7 @@ mod with_std {
     }
 
     impl From<Timestamp> for SystemTime {
-        /// Exact.
+        /// Converts exactly.
         fn from(timestamp: Timestamp) -> SystemTime {
             let distance = Duration::from_nanos(timestamp.as_nanos().unsigned_abs());
             // Either is within what std can tell: it counts seconds in 64 bits.
@@ -408,7 +409,7 @@ mod with_std {
     impl TryFrom<SystemTime> for Timestamp {
         type Error = OutOfRange;
 
-        /// Exact.
+        /// Converts exactly.
         fn try_from(time: SystemTime) -> Result<Timestamp, OutOfRange> {
             let moment = match time.duration_since(SystemTime::UNIX_EPOCH) {
                 Ok(since) => Timestamp::UNIX_EPOCH.checked_add(since),

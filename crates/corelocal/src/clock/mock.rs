@@ -88,7 +88,7 @@ impl Time {
     }
 }
 
-/// As nanoseconds, or the most there is.
+/// Returns it as nanoseconds, or the most there is.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -101,7 +101,7 @@ impl MockClocks {
         MockClocks { fall_back: Latch::new(Time::START.words()) }
     }
 
-    /// Time goes by: all clocks are so much later.
+    /// Lets time go by: all clocks are so much later.
     pub fn advance(&self, by: Duration) {
         let by = nanos(by);
         self.change(|time| Time {
@@ -111,7 +111,7 @@ impl MockClocks {
         });
     }
 
-    /// The machine sleeps for so long: all clocks but the monotonic one are later. Another epoch begins.
+    /// Lets the machine sleep for so long: all clocks but the monotonic one are later. Another epoch begins.
     pub fn suspend(&self, length: Duration) {
         let by = nanos(length);
         self.change(|time| Time {
@@ -207,7 +207,7 @@ impl Clocks for MockClocks {
 }
 
 impl Default for MockClocks {
-    /// As [`MockClocks::new`].
+    /// Does what [`MockClocks::new`] does.
     fn default() -> MockClocks {
         MockClocks::new()
     }

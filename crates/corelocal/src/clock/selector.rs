@@ -61,13 +61,13 @@ mod route {
     /// What [`kind`] is of the word of a kernel page.
     pub(super) const PAGE: usize = 127;
 
-    /// Whether it is the word of a kernel page.
+    /// Returns `true` if it is the word of a kernel page.
     #[inline(always)]
     pub(super) fn is_page(route: usize) -> bool {
         route as isize >= 128
     }
 
-    /// Which of the above it is.
+    /// Returns which of the above it is.
     #[inline(always)]
     pub(super) fn kind(route: usize) -> usize {
         if is_page(route) { PAGE } else { (route & 0xff) >> 1 }
@@ -77,7 +77,7 @@ use route::{is_page, kind};
 
 /// The true clock, which everything is compared with.
 pub(super) trait Truth {
-    /// Its time in nanoseconds.
+    /// Returns its time in nanoseconds.
     fn read(clock: Clock) -> u64;
 }
 
@@ -126,7 +126,7 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// The clock's time in nanoseconds.
+    /// Returns the clock's time in nanoseconds.
     #[inline(always)]
     pub(super) fn read<const ORDERED: bool>(&self, clock: Clock) -> u64 {
         // Acquire: partner is the Release in `switch`. (1)
@@ -141,7 +141,7 @@ impl<T: Truth> Selector<T> {
         self.read_otherwise(route, clock, ORDERED)
     }
 
-    /// The vDSO's data, while it serves by the cpu's counter.
+    /// Returns the vDSO's data, while it serves by the cpu's counter.
     #[inline(always)]
     pub(super) fn serving(&self) -> Option<KernelPage> {
         // Acquire: as in `read`.
@@ -150,7 +150,7 @@ impl<T: Truth> Selector<T> {
         is_page(route).then(|| unsafe { KernelPage::of_word(route) })
     }
 
-    /// The time of the last tick.
+    /// Returns the time of the last tick.
     #[inline(always)]
     pub(super) fn read_coarse(&self, clock: Clock) -> u64 {
         match self.read_coarse_fast(clock) {
@@ -159,13 +159,13 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// The same, by the vDSO's data alone. `None` if another back-end serves, or an update is under way.
+    /// Returns the same, by the vDSO's data alone. `None` if another back-end serves, or an update is under way.
     #[inline(always)]
     pub(super) fn read_coarse_fast(&self, clock: Clock) -> Option<u64> {
         self.serving().and_then(|page| page.read_coarse(clock))
     }
 
-    /// Only sorts, so that each back-end has its registers to itself.
+    /// Sorts alone, so that each back-end has its registers to itself.
     #[inline(never)]
     fn read_otherwise(&self, route: usize, clock: Clock, ordered: bool) -> u64 {
         let is_lfence = Fence::of_bit(route) == Fence::Lfence;
@@ -229,7 +229,7 @@ impl<T: Truth> Selector<T> {
         self.true_time(clock)
     }
 
-    /// Back-end 4, if it still serves afterwards.
+    /// Reads by back-end 4, if it still serves afterwards.
     #[inline(never)]
     fn read_vdso(&self, route: usize, clock: Clock) -> u64 {
         let time = self.true_time(clock);
@@ -240,13 +240,13 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// The vDSO's time, not earlier than an anchor's before it.
+    /// Returns the vDSO's time, not earlier than an anchor's before it.
     #[inline]
     fn true_time(&self, clock: Clock) -> u64 {
         self.floors.apply(clock, T::read(clock))
     }
 
-    /// Back-end 1, however long it takes, and compared with the vDSO where that is due.
+    /// Reads by back-end 1, however long it takes, and compared with the vDSO where that is due.
     fn read_page(&self, mode: Mode, clock: Clock, ordered: bool) -> Result<u64, Cause> {
         let page = self.page();
         let read = page.read(clock, mode, || self.count(mode, ordered, page.fence()));
@@ -263,7 +263,7 @@ impl<T: Truth> Selector<T> {
         Ok(if is_due && ordered { T::read(clock) } else { reading.nanos })
     }
 
-    /// The counter of `mode`.
+    /// Returns the counter of `mode`.
     #[inline(always)]
     fn count(&self, mode: Mode, ordered: bool, fence: Fence) -> Result<u64, Cause> {
         let count = || if ordered { counter::ordered_by(fence) } else { counter::unordered() };
@@ -273,28 +273,28 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// KVM's page.
+    /// Returns KVM's page.
     #[inline(always)]
     pub(super) fn pvclock(&self) -> Option<&'static pvclock::Page> {
         // SAFETY: 0, which is no page, or what the probe found.
         unsafe { probe::pvclock_at(self.pvclock.load(Ordering::Relaxed)) }
     }
 
-    /// The page that is validated or serves.
+    /// Returns the page that is validated or serves.
     #[inline]
     fn page(&self) -> KernelPage {
         // SAFETY: stored before any route that leads here. (1)
         unsafe { KernelPage::of_word(self.page.load(Ordering::Relaxed)) }
     }
 
-    /// The first reading.
+    /// Takes the first reading.
     #[cold]
     fn start(&self) {
         self.limit.store(limit_by_environment() as u32, Ordering::Relaxed);
         self.choose(route::UNSETTLED);
     }
 
-    /// What serves.
+    /// Returns what serves.
     pub(super) fn status(&self) -> Status {
         let route = self.route.load(Ordering::Acquire);
         let (backend, source) = match kind(route) {
@@ -324,7 +324,7 @@ fn is_validating(route: usize) -> bool {
     matches!(kind(route), route::VALIDATING_TSC | route::VALIDATING_PVCLOCK)
 }
 
-/// The best back-end that `CORELOCAL_CLOCK` allows.
+/// Returns the best back-end that `CORELOCAL_CLOCK` allows.
 fn limit_by_environment() -> Backend {
     static VARIABLE: Variable =
         Variable::new(c"CORELOCAL_CLOCK", &["vdso", "libc", "anchor", "paravirtual"]);

@@ -121,12 +121,12 @@ pub struct Status {
 pub struct Fallbacks([u32; Cause::ALL.len()]);
 
 impl Fallbacks {
-    /// How often for this cause.
+    /// Returns how often for this cause.
     pub fn count(&self, cause: Cause) -> u32 {
         self.0.get(cause as usize).copied().unwrap_or(0)
     }
 
-    /// How often in all.
+    /// Returns how often in all.
     pub fn total(&self) -> u32 {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -170,23 +170,23 @@ impl Counts {
         }
     }
 
-    /// A back-end is given up: another epoch.
+    /// Notes that a back-end is given up: another epoch.
     pub(super) fn fell_back(&self, cause: Cause) {
         self.fallbacks[cause as usize].fetch_add(1, Ordering::Relaxed);
         self.discontinuity();
     }
 
-    /// A reading lay between two of the vDSO's.
+    /// Returns a reading lay between two of the vDSO's.
     pub(super) fn validated(&self) -> u64 {
         self.validated.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Another epoch begins.
+    /// Begins another epoch.
     pub(super) fn discontinuity(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The epoch.
+    /// Returns the epoch.
     #[inline]
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)

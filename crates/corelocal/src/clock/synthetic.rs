@@ -36,7 +36,7 @@ pub(super) fn now() -> u64 {
 }
 
 impl Synthetic {
-    /// A page of mode TSC whose last tick is now; never freed.
+    /// Creates a page of mode TSC whose last tick is now; never freed.
     pub(super) fn new(layout: Layout) -> &'static Synthetic {
         let words = core::array::from_fn(|_| AtomicU64::new(0));
         let page = Box::leak(Box::new(Synthetic { words, layout, ticks: AtomicU64::new(0) }));
@@ -90,7 +90,7 @@ impl Synthetic {
         self.set(0, self.get(0) & !0xffff_ffff | (self.sequence() + by) & 0xffff_ffff);
     }
 
-    /// What the kernel does at each tick.
+    /// Does what the kernel does at each tick.
     pub(super) fn tick(&self) {
         self.tick_to(self.later(offset::RATE));
     }
@@ -114,7 +114,7 @@ impl Synthetic {
         self.ticks.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The time of a clock now, while another thread may tick.
+    /// Returns the time of a clock now, while another thread may tick.
     pub(super) fn time_now(&self, clock: Clock) -> u64 {
         loop {
             let before = self.ticks.load(Ordering::SeqCst);
@@ -126,7 +126,7 @@ impl Synthetic {
         }
     }
 
-    /// The time of a clock by the page, in other words than the code under test; whatever its sequence says.
+    /// Returns the time of a clock by the page, in other words than the code under test; whatever its sequence says.
     pub(super) fn time(&self, clock: Clock, counter: u64) -> u64 {
         let at = offset::TIMES + 16 * clock as usize;
         let advance = u128::from(counter.saturating_sub(self.get(offset::LAST)));

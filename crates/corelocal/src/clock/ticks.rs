@@ -39,7 +39,7 @@ use super::events;
 pub struct Ticks(u64);
 
 impl Ticks {
-    /// Now, whenever the cpu likes to read it: some nanoseconds before it is done with what comes first in
+    /// Returns now, whenever the cpu likes to read it: some nanoseconds before it is done with what comes first in
     /// the program, perhaps. The cheapest there is. Async-signal-safe.
     #[inline]
     #[must_use]
@@ -47,7 +47,7 @@ impl Ticks {
         read::<false>(events::word())
     }
 
-    /// Now: read after all that the thread read before, so that ticks of two threads that hand something
+    /// Returns now: read after all that the thread read before, so that ticks of two threads that hand something
     /// over never go back. Async-signal-safe.
     #[inline]
     #[must_use]
@@ -55,14 +55,14 @@ impl Ticks {
         read::<true>(events::word())
     }
 
-    /// Ticks that were stored as a number.
+    /// Returns the ticks that were stored as a number.
     #[inline]
     #[must_use]
     pub const fn from_raw(raw: u64) -> Ticks {
         Ticks(raw)
     }
 
-    /// As a number, for storing.
+    /// Returns it as a number, for storing.
     #[inline]
     #[must_use]
     pub const fn as_raw(self) -> u64 {
@@ -92,7 +92,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Now, with unordered ticks: see [`Ticks::now`]. Async-signal-safe.
+    /// Returns now, with unordered ticks: see [`Ticks::now`]. Async-signal-safe.
     #[inline]
     #[must_use]
     pub fn now() -> Stamp {
@@ -101,7 +101,7 @@ impl Stamp {
         Stamp { ticks: read::<false>(word), epoch: events::epoch_of(word) }
     }
 
-    /// Now, with ordered ticks: see [`Ticks::now_ordered`]. Async-signal-safe.
+    /// Returns now, with ordered ticks: see [`Ticks::now_ordered`]. Async-signal-safe.
     #[inline]
     #[must_use]
     pub fn now_ordered() -> Stamp {
@@ -110,7 +110,7 @@ impl Stamp {
     }
 }
 
-/// Whether ticks are readings of the cpu's counter now, and not nanoseconds.
+/// Returns `true` if ticks are readings of the cpu's counter now, and not nanoseconds.
 #[cfg(not(any(miri, loom)))]
 pub(crate) fn are_counted() -> bool {
     #[cfg(target_arch = "x86_64")]

@@ -28,7 +28,7 @@ std::thread_local! {
     };
 }
 
-/// The error number of the calling thread.
+/// Returns the error number of the calling thread.
 pub fn __errno_location() -> *mut c_int {
     ERRNO.with(Cell::as_ptr)
 }
@@ -158,13 +158,13 @@ unsafe fn wait(address: usize, value: u32, deadline: *const timespec) -> isize {
     0
 }
 
-/// The monotonic clock: the time since it was read first.
+/// Returns the monotonic clock: the time since it was read first.
 fn since_start() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed()
 }
 
-/// See clock_gettime(2).
+/// Stands for clock_gettime(2).
 ///
 /// # Safety
 /// - `time` is valid for writes.
@@ -181,7 +181,7 @@ pub unsafe fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     0
 }
 
-/// See sched_yield(2).
+/// Stands for sched_yield(2).
 ///
 /// # Safety
 /// - None is needed.
@@ -190,7 +190,7 @@ pub unsafe fn sched_yield() -> c_int {
     0
 }
 
-/// See getpid(2).
+/// Stands for getpid(2).
 ///
 /// # Safety
 /// - None is needed.
@@ -198,7 +198,7 @@ pub unsafe fn getpid() -> pid_t {
     std::process::id() as pid_t
 }
 
-/// See pthread_self(3).
+/// Stands for pthread_self(3).
 ///
 /// # Safety
 /// - None is needed.
@@ -206,7 +206,7 @@ pub unsafe fn pthread_self() -> pthread_t {
     NUMBER.with(|number| *number as pthread_t)
 }
 
-/// See abort(3).
+/// Stands for abort(3).
 ///
 /// # Safety
 /// - None is needed.
@@ -214,7 +214,7 @@ pub unsafe fn abort() -> ! {
     std::process::abort()
 }
 
-/// See sysconf(3): the length of a page.
+/// Stands for sysconf(3): the length of a page.
 ///
 /// # Safety
 /// - None is needed.

@@ -82,7 +82,7 @@ impl<I: SlotIndex> Word<I> {
         word_operations::add_fetch(self, n)
     }
 
-    /// Like [`add_fetch`](Word::add_fetch). Also returns the shard of the word.
+    /// Does what [`add_fetch`](Word::add_fetch) does. Also returns the shard of the word.
     #[inline]
     pub fn add_fetch_at(&self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
@@ -174,7 +174,7 @@ impl<I: SlotIndex> Word<I> {
         word_operations::fetch_update(self, f)
     }
 
-    /// The words of all shards that may have been used, with their shards.
+    /// Returns the words of all shards that may have been used, with their shards.
     ///
     /// A word that changes meanwhile is seen before or after the change. Words never used are 0. Linear in the slots
     /// in use, each of which costs a cache miss.

@@ -106,7 +106,7 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         self.add(index, n.wrapping_neg())
     }
 
-    /// The value of the counter at `index`. Like [`Counter::get`](super::Counter::get).
+    /// Returns the value of the counter at `index`. Like [`Counter::get`](super::Counter::get).
     ///
     /// # Errors
     /// [`OutOfRange`].
@@ -122,15 +122,15 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         self.check(index).map(|()| self.sums.exchange(index, 0))
     }
 
-    /// The values, in order. Each cache line of eight is read when the iterator reaches it.
+    /// Returns the values, in order. Each cache line of eight is read when the iterator reaches it.
     ///
     /// Linear in `N` times the slots in use. Async-signal-safe.
     pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
         (0..N).step_by(LINE).flat_map(|first| self.sums.read::<LINE>(first)).take(N)
     }
 
-    /// The values at about the same time. Each is exact, as [`get`](CounterVec::get) returns it. An addition made
-    /// meanwhile may be included in one counter while a later one is missing from another.
+    /// Returns the values at about the same time. Each is exact, as [`get`](CounterVec::get) returns it. An addition
+    /// made meanwhile may be included in one counter while a later one is missing from another.
     ///
     /// The array is on the stack: use [`iter`](CounterVec::iter) for a large `N`.
     pub fn snapshot(&self) -> [i64; N] {
@@ -146,7 +146,7 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         array::from_fn(|_| values.next().unwrap_or(0))
     }
 
-    /// The sum of all values, wrapping. Linear in `N` times the slots in use.
+    /// Returns the sum of all values, wrapping. Linear in `N` times the slots in use.
     pub fn sum(&self) -> i64 {
         self.iter().fold(0, i64::wrapping_add)
     }

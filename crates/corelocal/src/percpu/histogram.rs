@@ -144,7 +144,7 @@ where
         unsafe { self.sums.add_at(at, n) }
     }
 
-    /// A copy of what has been recorded: 15 KiB at the default precision.
+    /// Returns a copy of what has been recorded: 15 KiB at the default precision.
     ///
     /// Every bucket includes the values whose recording happens before the call. Values recorded meanwhile may be
     /// included or not, each on its own.
@@ -157,7 +157,7 @@ where
         snapshot
     }
 
-    /// Like [`snapshot`](Histogram::snapshot), in the caller's memory, whose former content is lost.
+    /// Does what [`snapshot`](Histogram::snapshot) does, in the caller's memory, whose former content is lost.
     pub fn snapshot_into(&self, snapshot: &mut Snapshot<PRECISION>) {
         copy(snapshot.counts_mut(), |first| self.sums.read(first));
     }
@@ -182,7 +182,7 @@ where
         snapshot
     }
 
-    /// Like [`take`](Histogram::take), into the caller's memory, whose former content is lost.
+    /// Does what [`take`](Histogram::take) does, into the caller's memory, whose former content is lost.
     pub fn take_into(&self, snapshot: &mut Snapshot<PRECISION>) {
         copy(snapshot.counts_mut(), |first| self.sums.take(first, i64::is_positive));
     }
@@ -194,7 +194,7 @@ where
         }
     }
 
-    /// The buckets that are not empty, from low to high, read in place, without the memory of a
+    /// Returns the buckets that are not empty, from low to high, read in place, without the memory of a
     /// [`snapshot`](Histogram::snapshot). Each cache line of eight is read when the iterator reaches it.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let lines = (0..self.sums.len()).step_by(LINE);
@@ -204,7 +204,7 @@ where
             .map(|(index, count)| Bucket::new::<PRECISION>(index, count as u64))
     }
 
-    /// The number of values recorded, at most `u64::MAX`. Costs as much as a [`snapshot`](Histogram::snapshot).
+    /// Returns the number of values recorded, at most `u64::MAX`. Costs as much as a [`snapshot`](Histogram::snapshot).
     pub fn count(&self) -> u64 {
         self.buckets().fold(0, |count, bucket| count.saturating_add(bucket.count))
     }

@@ -174,8 +174,8 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// Like [`lock`](Self::lock), for a forked child. Returns [`Orphaned`] if a thread that does not exist in the
-    /// child holds this core's shard, or the shared shard that would be used instead.
+    /// Does what [`lock`](Self::lock) does, for a forked child. Returns [`Orphaned`] if a thread that does not exist in
+    /// the child holds this core's shard, or the shared shard that would be used instead.
     ///
     /// ```
     /// use corelocal::percpu::Lock;
@@ -239,7 +239,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         }
     }
 
-    /// The result of taking a shard over: its value, if the gone owner had made one (invariant 4).
+    /// Returns the result of taking a shard over: its value, if the gone owner had made one (invariant 4).
     fn adopted<'a>(
         &'a self,
         guard: Guard<'a, T>,
@@ -283,7 +283,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         slot.mutex.try_lock().then(|| self.filled(Guard::new(slot, false)))
     }
 
-    /// The guard, once the shard holds a value (invariant 3).
+    /// Returns the guard, once the shard holds a value (invariant 3).
     #[inline(always)]
     fn filled<'a>(&'a self, guard: Guard<'a, T>) -> Guard<'a, T> {
         if !guard.slot.value.is_full() {
@@ -300,7 +300,7 @@ impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
         unsafe { guard.slot.value.make(self.init) };
     }
 
-    /// All existing values, without locking.
+    /// Returns all existing values, without locking.
     ///
     /// ```
     /// use corelocal::percpu::Lock;

@@ -92,7 +92,7 @@ impl<I: SlotIndex> Max<I> {
         }
     }
 
-    /// The largest value recorded so far. `None` if none was.
+    /// Returns the largest value recorded so far. `None` if none was.
     ///
     /// Includes every value whose recording happens before the call. Linear in the slots in use.
     pub fn get(&self) -> Option<u64> {
@@ -111,7 +111,7 @@ impl<I: SlotIndex> Max<I> {
     }
 }
 
-/// The critical section `store_greater`.
+/// Runs the critical section `store_greater`.
 ///
 /// # Safety
 /// - It is run by an `Owned` of one word.
@@ -124,7 +124,7 @@ unsafe fn section(stored: i64) -> impl Fn(Index, &Slots) -> Exit {
 /// The largest value that can be distinguished.
 const LARGEST: u64 = i64::MAX as u64 - 1;
 
-/// Words start as 0, which must mean "no value". So values are stored incremented by one.
+/// Returns the words start as 0, which must mean "no value". So values are stored incremented by one.
 #[inline(always)]
 fn encode(value: u64) -> i64 {
     value.min(LARGEST) as i64 + 1
@@ -185,7 +185,7 @@ impl<I: SlotIndex> Min<I> {
         self.missing.record(LARGEST - value.min(LARGEST));
     }
 
-    /// The smallest value recorded so far. `None` if none was. Like [`Max::get`].
+    /// Returns the smallest value recorded so far. `None` if none was. Like [`Max::get`].
     pub fn get(&self) -> Option<u64> {
         self.missing.get().map(|missing| LARGEST - missing)
     }

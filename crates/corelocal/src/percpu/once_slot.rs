@@ -31,7 +31,7 @@ const FULL: u32 = 2;
 const TAG_SHIFT: u32 = 2;
 const TAG_BITS: u32 = 32 - TAG_SHIFT;
 
-/// The state while the calling thread fills a slot.
+/// Returns the state while the calling thread fills a slot.
 fn filling() -> u32 {
     owner_tag::tag::<TAG_BITS>() << TAG_SHIFT | FILLING
 }
@@ -80,14 +80,14 @@ impl<T> OnceSlot<T> {
         OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Whether there is a value. If so, `as_ptr` points to it, and it is visible.
+    /// Returns `true` if there is a value. If so, `as_ptr` points to it, and it is visible.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         // Acquire: partner is the Release in `publish`.
         self.state.load(Ordering::Acquire) == FULL
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     #[inline(always)]
     pub(super) fn get(&self) -> Option<&T> {
         // SAFETY: FULL, so the value is initialised (invariant 1). No thread has it exclusively while `self` is
@@ -95,7 +95,7 @@ impl<T> OnceSlot<T> {
         self.is_full().then(|| unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// The address of the value, for callers that exclude other threads by their own means.
+    /// Returns the address of the value, for callers that exclude other threads by their own means.
     #[inline(always)]
     pub(super) fn as_ptr(&self) -> *mut T {
         self.value.get().cast()
@@ -140,8 +140,8 @@ impl<T> OnceSlot<T> {
         }
     }
 
-    /// Like [`fill`](Self::fill), but waits while another thread puts a value in, which takes as long as a copy of
-    /// it. Not for signal handlers, which would wait for the thread they interrupted.
+    /// Does what [`fill`](Self::fill) does, but waits while another thread puts a value in, which takes as long as a
+    /// copy of it. Not for signal handlers, which would wait for the thread they interrupted.
     ///
     /// # Safety
     /// - As [`fill`](Self::fill).
@@ -299,7 +299,7 @@ mod loom_tests {
     }
 
     impl Twin {
-        /// Two threads fill at once: both get the same value, whole.
+        /// Returns two threads fill at once: both get the same value, whole.
         fn explore(fill: fn(&Twin, u32) -> bool) {
             loom::model(move || {
                 let value = loom::cell::UnsafeCell::new(0);
@@ -320,7 +320,7 @@ mod loom_tests {
             self.value.with(|value| unsafe { *value })
         }
 
-        /// As `fill`, with this state and this order.
+        /// Does what `fill` does, with this state and this order.
         fn fill(&self, n: u32, filling: u32, order: Ordering) -> bool {
             let state = &self.slot.state;
             let (success, failure) = (Ordering::Relaxed, Ordering::Acquire);

@@ -117,7 +117,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
     }
 
-    /// The value of the core that this thread runs on, made now if it does not exist.
+    /// Returns the value of the core that this thread runs on, made now if it does not exist.
     ///
     /// It is a hint: when it is used the thread may be on another core, and another thread on this one. Where the
     /// kernel provides no memory for slots all threads get one value inside the object.
@@ -135,7 +135,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         }
     }
 
-    /// Like [`get`](PerCpu::get), but never returns the value that all threads share.
+    /// Does what [`get`](PerCpu::get) does, but never returns the value that all threads share.
     ///
     /// Never waits. Async-signal-safe if the initialiser is.
     ///
@@ -221,7 +221,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         }
     }
 
-    /// The value of this slot (see [`crate::cid`]), if it exists.
+    /// Returns the value of this slot (see [`crate::cid`]), if it exists.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;
@@ -233,14 +233,14 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         self.slots.slot(slot)?.get()
     }
 
-    /// All existing values, each once. Values made meanwhile may be included.
+    /// Returns all existing values, each once. Values made meanwhile may be included.
     ///
     /// Linear in the slots in use, each of which costs a cache miss.
     pub fn iter(&self) -> Iter<'_, T, I> {
         Iter::new(self)
     }
 
-    /// All existing values, with their shards.
+    /// Returns all existing values, with their shards.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;
@@ -262,7 +262,7 @@ impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
         self.iter().fold(first, f)
     }
 
-    /// All existing values, mutably.
+    /// Returns all existing values, mutably.
     ///
     /// ```
     /// use corelocal::percpu::PerCpu;

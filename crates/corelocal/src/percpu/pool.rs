@@ -85,7 +85,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
         self.idle.pop()
     }
 
-    /// Like [`get`](Pool::get). Returns a guard that puts the object back when it is dropped.
+    /// Does what [`get`](Pool::get) does. Returns a guard that puts the object back when it is dropped.
     ///
     /// # Panics
     /// As [`get`](Pool::get).
@@ -119,17 +119,17 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I
         self.idle.push(object)
     }
 
-    /// The approximate number of idle objects, on all cores. Linear in the ids in use.
+    /// Returns the approximate number of idle objects, on all cores. Linear in the ids in use.
     pub fn len(&self) -> usize {
         self.idle.len()
     }
 
-    /// Whether there seem to be no idle objects.
+    /// Returns `true` if there seem to be no idle objects.
     pub fn is_empty(&self) -> bool {
         self.idle.is_empty()
     }
 
-    /// The maximum number of idle objects on a core.
+    /// Returns the maximum number of idle objects on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }

@@ -192,12 +192,12 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// Like [`pop`](Queue::pop), with a deadline. `None` if it passes without an item.
+    /// Does what [`pop`](Queue::pop) does, with a deadline. `None` if it passes without an item.
     pub fn pop_until(&self, deadline: Deadline) -> Option<T> {
         self.pop_before(Some(deadline))
     }
 
-    /// Like [`pop`](Queue::pop), with a time limit. `None` if it passes without an item.
+    /// Does what [`pop`](Queue::pop) does, with a time limit. `None` if it passes without an item.
     ///
     /// ```
     /// use corelocal::percpu::Queue;
@@ -224,8 +224,8 @@ impl<T, I: SlotIndex> Queue<T, I> {
         core::iter::from_fn(|| self.try_pop())
     }
 
-    /// Like [`drain`](Queue::drain) into a vector, with one lock for each slot. For queues that no thread pushes to at
-    /// that time, or few.
+    /// Does what [`drain`](Queue::drain) does into a vector, with one lock for each slot. For queues that no thread
+    /// pushes to at that time, or few.
     #[cfg(all(feature = "std", not(loom)))]
     pub(crate) fn take_all(&self, items: &mut std::vec::Vec<T>) {
         for slot in self.slots.slots().chain(self.slots.shared()) {
@@ -234,7 +234,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// Whether the queue was empty at some moment during the call.
+    /// Returns `true` if the queue was empty at some moment during the call.
     ///
     /// `true`: at that moment no slot held an item. An item that another thread is about to return from a `pop`
     /// counts as taken. `false`: at some moment of the call there was an item. Linear in the ids in use, each of
@@ -254,7 +254,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         self.look().is_some_and(|first| self.look() == Some(first))
     }
 
-    /// The progress of the consumers, if each slot was empty at some moment of the call.
+    /// Returns the progress of the consumers, if each slot was empty at some moment of the call.
     fn look(&self) -> Option<Progress> {
         let mut slots = self.slots.slots().chain(self.slots.shared());
         slots.try_fold(Progress::default(), |all, slot| Some(all + slot.look()?))
@@ -281,7 +281,7 @@ impl<T, I: SlotIndex> Queue<T, I> {
         }
     }
 
-    /// The critical section `queue_push`.
+    /// Runs the critical section `queue_push`.
     #[inline(always)]
     fn push_section(&self, words: &Words<T>) -> Result<Exit, Fallback<Slot>> {
         if Words::<T>::COUNT == 1 {

@@ -56,7 +56,7 @@ impl Walk {
         Walk { next: Some(Shard::Slot(0)) }
     }
 
-    /// The next shard in use. The one inside the object comes last, if it exists.
+    /// Returns the next shard in use. The one inside the object comes last, if it exists.
     pub(super) fn next<'a, T: Zeroed, I: SlotIndex>(
         &mut self,
         owned: &Owned<T, I>,

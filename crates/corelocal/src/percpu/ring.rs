@@ -175,8 +175,8 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         slots.map(|slot| drain(slot, &mut f)).sum()
     }
 
-    /// [`drain`](Ring::drain) of one slot: a number below [`crate::cid::high_water`]. 0 for any other number, and for
-    /// a slot from which another thread is just taking.
+    /// Does what [`drain`](Ring::drain) does of one slot: a number below [`crate::cid::high_water`]. 0 for any other
+    /// number, and for a slot from which another thread is just taking.
     ///
     /// ```
     /// use corelocal::cid::CpuId;
@@ -192,18 +192,18 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I
         self.slots.slot(slot).map_or(0, |slot| drain(slot, &mut f))
     }
 
-    /// The approximate number of items, on all cores and in shared shards. Exact if no thread pushes or takes. Linear
-    /// in the ids in use. Async-signal-safe.
+    /// Returns the approximate number of items, on all cores and in shared shards. Exact if no thread pushes or takes.
+    /// Linear in the ids in use. Async-signal-safe.
     pub fn len(&self) -> usize {
         self.slots.slots().chain(self.slots.shared()).map(Slot::len).sum()
     }
 
-    /// Whether the ring seems empty. See [`len`](Ring::len).
+    /// Returns `true` if the ring seems empty. See [`len`](Ring::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The maximum number of items on a core.
+    /// Returns the maximum number of items on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }

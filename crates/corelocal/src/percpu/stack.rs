@@ -214,18 +214,18 @@ impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, 
         self.pop().or_else(|| self.refill(refill, surplus))
     }
 
-    /// The approximate number of items, on all cores and in shared shards. Exact if no thread pushes or pops. Linear
-    /// in the ids in use. Async-signal-safe.
+    /// Returns the approximate number of items, on all cores and in shared shards. Exact if no thread pushes or pops.
+    /// Linear in the ids in use. Async-signal-safe.
     pub fn len(&self) -> usize {
         self.slots.slots().chain(self.slots.shared()).map(Slot::len).sum()
     }
 
-    /// Whether the stack seems empty. See [`len`](Stack::len).
+    /// Returns `true` if the stack seems empty. See [`len`](Stack::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The maximum number of items on a core.
+    /// Returns the maximum number of items on a core.
     pub const fn capacity(&self) -> usize {
         CAPACITY
     }

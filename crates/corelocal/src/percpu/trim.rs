@@ -63,7 +63,7 @@ pub fn memory() -> Memory {
     of_regions(region::all())
 }
 
-/// The memory use of these regions.
+/// Returns the memory use of these regions.
 pub(super) fn of_regions<'a>(regions: impl Iterator<Item = &'a Region>) -> Memory {
     regions.fold(Memory::default(), |mut sum, region| {
         let taken = region.taken();
@@ -112,7 +112,7 @@ pub fn trim() -> Result<usize, Busy> {
     trim_from(cid::spare::<Cid>(), cid::spare::<NodeCid>())
 }
 
-/// [`trim`] of the slots from `first` on, and from `first_by_node` on where they go by node.
+/// Does what [`trim`] does of the slots from `first` on, and from `first_by_node` on where they go by node.
 fn trim_from(first: u32, first_by_node: u32) -> Result<usize, Busy> {
     static ALONE: TryLock = TryLock::new();
     let alone = ALONE.try_lock().ok_or(Busy::Frozen)?;
@@ -122,7 +122,7 @@ fn trim_from(first: u32, first_by_node: u32) -> Result<usize, Busy> {
     Ok(trim_of::<Cid>(first)? + trim_of::<NodeCid>(first_by_node)?)
 }
 
-/// [`trim`] of the slots of one kind. One thread at a time (invariant 3).
+/// Does what [`trim`] does of the slots of one kind. One thread at a time (invariant 3).
 fn trim_of<I: SlotIndex>(first: u32) -> Result<usize, Busy> {
     let frozen = cid::freeze_from::<I>(first)?;
     let is_of_slots = |region: &&Region| {

@@ -162,7 +162,8 @@ impl<T: Copy> RcuCopy<T> {
         }
     }
 
-    /// Like [`load`](Self::load), by other means: a guard, atomics and full barriers. For children of `vfork`.
+    /// Does what [`load`](Self::load) does, by other means: a guard, atomics and full barriers. For children of
+    /// `vfork`.
     ///
     /// Lock-free, tens of nanoseconds. Async-signal-safe.
     pub fn load_by_guard(&self) -> T {
@@ -170,7 +171,7 @@ impl<T: Copy> RcuCopy<T> {
         self.look().1
     }
 
-    /// The current version, and its value. The caller has a guard.
+    /// Returns the current version, and its value. The caller has a guard.
     fn look(&self) -> (*mut Version, T) {
         // Acquire: partner is the Release of the exchange that stored it.
         let at = self.at.load(Ordering::Acquire);
@@ -288,13 +289,13 @@ unsafe fn value<T: Copy, const N: usize>(words: &[MaybeUninit<u64>; N]) -> T {
     unsafe { words.as_ptr().cast::<T>().read_unaligned() }
 }
 
-/// The serial of a version; 0 for none. The caller has a guard since it has loaded it.
+/// Returns the serial of a version; 0 for none. The caller has a guard since it has loaded it.
 fn serial(at: *mut Version) -> u64 {
     // SAFETY: null, or a version, which is not freed while there is a guard. (2)
     unsafe { untagged(at).as_ref() }.map_or(0, |version| version.serial)
 }
 
-/// The word for a version.
+/// Returns the word for a version.
 fn tagged(at: *mut Version) -> *mut Version {
     /// 0 before the command was tried, 1 if it works, 2 if it is refused. (3)
     static IS_REFUSED: AtomicU32 = AtomicU32::new(0);

@@ -115,7 +115,8 @@ impl Domain {
         self.push(item, room);
     }
 
-    /// Like [`defer_bytes`](Self::defer_bytes), but returns the function at the hard limit instead of waiting.
+    /// Does what [`defer_bytes`](Self::defer_bytes) does, but returns the function at the hard limit instead of
+    /// waiting.
     ///
     /// # Errors
     /// The function.

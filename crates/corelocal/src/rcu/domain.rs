@@ -71,14 +71,14 @@ static WITHOUT_MEMORY: Core = Core::new();
 static UNUSED: Core = Core::new();
 
 impl Domain {
-    /// A domain with the default limits for deferred memory: 1 MiB and 64 MiB.
+    /// Creates a domain with the default limits for deferred memory: 1 MiB and 64 MiB.
     #[must_use]
     #[track_caller]
     pub const fn new() -> Domain {
         Domain::named("")
     }
 
-    /// Like [`new`](Self::new), with a name for reports.
+    /// Does what [`new`](Self::new) does, with a name for reports.
     #[must_use]
     #[track_caller]
     pub const fn named(name: &'static str) -> Domain {
@@ -191,7 +191,7 @@ impl Domain {
         let _ = core.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 
-    /// The domain's memory, and its word, which is set from now on in this process.
+    /// Returns the domain's memory, and its word, which is set from now on in this process.
     #[cold]
     fn prepared(&self) -> (&'static Core, u64) {
         let core = self.core.get_or(&WITHOUT_MEMORY);

@@ -33,16 +33,16 @@ use crate::sys::Errno;
 
 /// What a grace period looks at, and flips.
 pub(super) trait Readers {
-    /// The period in which new readers count: 0 or 1.
+    /// Returns the period in which new readers count: 0 or 1.
     fn period(&self) -> u32;
 
     /// Makes the other one the current period, if it is still `from`.
     fn flip(&self, from: u32);
 
-    /// How many readers have begun in the period.
+    /// Returns how many readers have begun in the period.
     fn begun(&self, period: u32) -> i64;
 
-    /// How many readers have ended in the period.
+    /// Returns how many readers have ended in the period.
     fn ended(&self, period: u32) -> i64;
 
     /// A full barrier in every thread, at some moment during the call.
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// The number of the last grace period that has begun.
+    /// Returns the number of the last grace period that has begun.
     fn begun(self) -> Number {
         Number(self.0 >> NUMBER_SHIFT << NUMBER_SHIFT)
     }
@@ -113,7 +113,7 @@ impl Number {
         self.0
     }
 
-    /// The generation of the process that it is from.
+    /// Returns the generation of the process that it is from.
     pub(super) fn generation(self) -> u32 {
         (self.0 >> GENERATION_SHIFT) as u32
     }
@@ -133,14 +133,14 @@ impl Progress {
         Progress(AtomicU64::new(0))
     }
 
-    /// The state of this generation, and the word that stands for it.
+    /// Returns the state of this generation, and the word that stands for it.
     fn state(&self, generation: u32, order: Ordering) -> (State, u64) {
         let word = self.0.load(order);
         let is_own = Number(word).generation() == generation;
         (State(if is_own { word } else { u64::from(generation) << GENERATION_SHIFT }), word)
     }
 
-    /// The first grace period that begins from now on.
+    /// Returns the first grace period that begins from now on.
     pub(super) fn ticket(&self, generation: u32) -> Number {
         // SeqCst: partners are the barrier of a step and the one of a reader. A grace period that this load does not
         // see yet has its barrier after this fence. A reader that it misses has its own barrier after that one, and
@@ -155,12 +155,12 @@ impl Progress {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The number of the last grace period that has begun.
+    /// Returns the number of the last grace period that has begun.
     pub(super) fn last(&self, generation: u32) -> u64 {
         self.state(generation, Ordering::Relaxed).0.begun().0
     }
 
-    /// Whether this grace period has ended. Its generation must be the current one.
+    /// Returns `true` if this grace period has ended. Its generation must be the current one.
     pub(super) fn is_complete(&self, number: Number) -> bool {
         // Acquire: partner is the Release of the step that ended it. Accesses of readers come before.
         let (state, _) = self.state(number.generation(), Ordering::Acquire);

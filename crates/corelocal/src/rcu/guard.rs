@@ -25,7 +25,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The domain whose grace periods wait for it.
+    /// Returns the domain whose grace periods wait for it.
     #[inline(always)]
     pub fn domain(&self) -> &'static Domain {
         self.domain
@@ -77,7 +77,7 @@ impl Domain {
         Guard { core, domain: self, word, not_send: PhantomData }
     }
 
-    /// Like [`read`](Self::read), without critical sections at begin and end.
+    /// Does what [`read`](Self::read) does, without critical sections at begin and end.
     #[cfg(feature = "std")]
     pub(super) fn read_by_atomics(&'static self) -> Guard {
         let (core, word) = self.begin_by_atomics();

@@ -45,13 +45,13 @@ impl Core {
         self.progress.is_complete(number) && survivors::are_gone()
     }
 
-    /// The readers inside now, or some more.
+    /// Returns the readers inside now, or some more.
     pub(super) fn guards(&self) -> i64 {
         let ended = self.ended(0) + self.ended(1);
         self.begun(0) + self.begun(1) - ended
     }
 
-    /// The group of readers in which a period of this process is counted. (2)
+    /// Returns the group of readers in which a period of this process is counted. (2)
     fn group(&self, period: u32) -> Group {
         word::group(word::with_period(self.word.load(Ordering::Relaxed), period))
     }

@@ -30,28 +30,28 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &'static Domain {
         self.domain
     }
 
-    /// How long the grace period has been waiting for guards.
+    /// Returns how long the grace period has been waiting for guards.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
-    /// How many guards of the domain there are, whether the grace period waits for them or began before them.
+    /// Returns how many guards of the domain there are, whether the grace period waits for them or began before them.
     pub fn guards(&self) -> u64 {
         self.guards.max(0) as u64
     }
 
-    /// Whether the reporting thread has a guard itself, of whichever domain. If it is of this one, and the thread waits
-    /// for the grace period, it waits for ever.
+    /// Returns `true` if the reporting thread has a guard itself, of whichever domain. If it is of this one, and the
+    /// thread waits for the grace period, it waits for ever.
     pub fn is_own(&self) -> bool {
         survivors::of_this_thread() > 0
     }
 
-    /// The guards of the domain whose threads are known: see [`Domain::track_readers`].
+    /// Returns the guards of the domain whose threads are known: see [`Domain::track_readers`].
     #[cfg(feature = "std")]
     pub fn readers(&self) -> std::vec::Vec<super::Reader> {
         tracked::readers(self.domain.key())
@@ -143,17 +143,17 @@ fn report(stall: &Stall) {
 }
 
 impl Domain {
-    /// The name that it was made with; empty if it has none.
+    /// Returns the name that it was made with; empty if it has none.
     pub fn name(&self) -> &'static str {
         self.about().name
     }
 
-    /// Where it was made.
+    /// Returns where it was made.
     pub fn location(&self) -> &'static Location<'static> {
         self.about().location
     }
 
-    /// How many reports of stalled grace periods there were.
+    /// Returns how many reports of stalled grace periods there were.
     pub fn stalls(&self) -> u64 {
         self.about().stalls.load(Ordering::Relaxed)
     }

@@ -70,7 +70,7 @@ pub(super) fn of_this_thread() -> u64 {
     }
 }
 
-/// Where the calling thread counts its guards if it has no words of its own.
+/// Returns where the calling thread counts its guards if it has no words of its own.
 fn selected() -> &'static AtomicU64 {
     const WORDS: usize = 4096;
     static GUARDS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];

@@ -19,7 +19,7 @@ impl Domain {
         self.wait_and_flush(None)
     }
 
-    /// Like [`synchronize`](Self::synchronize), but waits no longer than this.
+    /// Does what [`synchronize`](Self::synchronize) does, but waits no longer than this.
     ///
     /// # Errors
     /// [`Error::TimedOut`], besides those of `synchronize`.

@@ -25,7 +25,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Whether the grace period has ended: whether every guard that existed when the ticket was made has ended.
+    /// Returns `true` if the grace period has ended: whether every guard that existed when the ticket was made has
+    /// ended.
     ///
     /// Takes steps towards the end, as long as no guard is in the way, with a few calls of `membarrier(2)` at most.
     /// Never blocks. In a forked child a ticket from before stands for the child's next grace period.
@@ -40,7 +41,7 @@ impl Ticket {
         self.poll()
     }
 
-    /// Like `is_complete`, in a deferred function, too.
+    /// Does what `is_complete` does, in a deferred function, too.
     pub(super) fn poll(&self) -> Result<bool, Error> {
         loop {
             let number = self.of_this_process();
@@ -53,7 +54,7 @@ impl Ticket {
         }
     }
 
-    /// The grace period; in a forked child another one than before.
+    /// Returns the grace period; in a forked child another one than before.
     pub(super) fn of_this_process(&self) -> Number {
         if self.number.get().generation()
             != word::generation(self.core.word.load(Ordering::Relaxed))
@@ -63,7 +64,7 @@ impl Ticket {
         self.number.get()
     }
 
-    /// The domain that it is of.
+    /// Returns the domain that it is of.
     pub fn domain(&self) -> &'static Domain {
         self.domain
     }

@@ -106,7 +106,7 @@ pub(super) fn end(number: u32) {
     entry.serial.fetch_add(1, Ordering::Release);
 }
 
-/// The guards of this domain and process that are known, the oldest first.
+/// Returns the guards of this domain and process that are known, the oldest first.
 pub(super) fn readers(domain: Key) -> Vec<Reader> {
     let reader = |entry: &Entry| {
         let content = entry.content.try_lock().ok()?;

@@ -22,13 +22,13 @@ pub(super) const PERIOD: u64 = Group::LEN as u64;
 /// Generations that differ in these bits have counts of their own.
 const GENERATIONS: u32 = (Group::COUNT / 2) as u32;
 
-/// The first word of a generation.
+/// Returns the first word of a generation.
 pub(super) fn first(generation: u32) -> u64 {
     let offset = u64::from(generation % GENERATIONS) * 2 * PERIOD;
     u64::from(generation) << GENERATION_SHIFT | offset
 }
 
-/// Where its readers are counted.
+/// Returns where its readers are counted.
 #[inline(always)]
 pub(super) fn group(word: u64) -> Group {
     // SAFETY: words are made by `first` and `with_period`: the period, and a multiple of two groups below all.
@@ -39,18 +39,18 @@ pub(super) fn period(word: u64) -> u32 {
     u32::from(word & PERIOD != 0)
 }
 
-/// The same word with this period.
+/// Returns the same word with this period.
 pub(super) fn with_period(word: u64, period: u32) -> u64 {
     if period == 0 { word & !PERIOD } else { word | PERIOD }
 }
 
-/// Whether it is set, and not COLD: positive as a signed number.
+/// Returns `true` if it is set, and not COLD: positive as a signed number.
 #[inline(always)]
 pub(super) fn is_plain(word: u64) -> bool {
     word as i64 > 0
 }
 
-/// Whether a guard that began with one may end as plainly with the other: they differ in the period at most.
+/// Returns `true` if a guard that began with one may end as plainly with the other: they differ in the period at most.
 #[inline(always)]
 pub(super) fn is_plain_end(began: u64, now: u64) -> bool {
     (now ^ began) & !PERIOD == 0
@@ -60,12 +60,12 @@ pub(super) fn generation(word: u64) -> u32 {
     (word >> GENERATION_SHIFT) as u32 % (1 << (ENTRY_SHIFT - GENERATION_SHIFT))
 }
 
-/// The word of a guard that began in COLD.
+/// Returns the word of a guard that began in COLD.
 pub(super) fn in_a_guard(word: u64, entry: u32) -> u64 {
     word | IN_A_GUARD | u64::from(entry) << ENTRY_SHIFT
 }
 
-/// The number of a guard's entry; 0 for none.
+/// Returns the number of a guard's entry; 0 for none.
 #[cfg(feature = "std")]
 pub(super) fn entry(word: u64) -> u32 {
     ((word & !(COLD | FENCED | IN_A_GUARD)) >> ENTRY_SHIFT) as u32

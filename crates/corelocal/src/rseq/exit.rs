@@ -34,7 +34,7 @@ impl Exit {
         self.0 > Exit::MISMATCH
     }
 
-    /// The slot it ran in, if it committed.
+    /// Returns the slot it ran in, if it committed.
     #[inline(always)]
     pub(crate) fn slot(self) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut(self.0 as usize)

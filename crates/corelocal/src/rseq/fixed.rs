@@ -4,7 +4,7 @@ use super::arch;
 use super::exit::Exit;
 use super::operand::{Index, Slots};
 
-/// [`trace_push`](super::trace_push) of 1 to 4 words.
+/// Does what [`trace_push`](super::trace_push) does of 1 to 4 words.
 ///
 /// # Safety
 /// - As [`trace_push`](super::trace_push).
@@ -20,7 +20,7 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     unsafe { arch::trace_push_fixed(index, object, thread, words) }
 }
 
-/// [`trace_push_timed`](super::trace_push_timed) of 1 to 4 words.
+/// Does what [`trace_push_timed`](super::trace_push_timed) does of 1 to 4 words.
 ///
 /// # Safety
 /// - As [`trace_push`](super::trace_push).

@@ -17,18 +17,18 @@ pub struct Index {
     pub(crate) offsets: *const global::AtomicU64,
 }
 
-/// The distance of a slot from an object's base. Slots grow downward: adding an offset to a base carries, and adding
-/// any other word of the table does not.
+/// Returns the distance of a slot from an object's base. Slots grow downward: adding an offset to a base carries, and
+/// adding any other word of the table does not.
 pub(crate) const fn offset(slot: u32) -> u64 {
     ((slot as u64 + 1) << SLOT_SHIFT).wrapping_neg()
 }
 
-/// The slot whose [`offset`] this is.
+/// Returns the slot whose [`offset`] this is.
 pub(crate) const fn slot_at(offset: u64) -> u32 {
     (offset.wrapping_neg() >> SLOT_SHIFT) as u32 - 1
 }
 
-/// Whether this is the [`offset`] of a slot.
+/// Returns `true` if this is the [`offset`] of a slot.
 pub(crate) const fn is_offset(word: u64) -> bool {
     word >= 1 << 63
 }
@@ -59,13 +59,13 @@ impl Slots {
         Slots { base: AtomicPtr::new(core::ptr::null_mut()), shared: AtomicU32::new(0) }
     }
 
-    /// Slots with this base, which is final.
+    /// Returns the slots with this base, which is final.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn bound(base: *mut u8) -> Slots {
         Slots { base: AtomicPtr::new(base), shared: AtomicU32::new(0) }
     }
 
-    /// The address between the slots of critical sections and the shared ones, or null.
+    /// Returns the address between the slots of critical sections and the shared ones, or null.
     pub(crate) fn base(&self) -> *mut u8 {
         // Acquire: partner is the Release in `bind`. The memory is then ready for use.
         self.base.load(Ordering::Acquire)

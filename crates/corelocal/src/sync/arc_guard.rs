@@ -16,7 +16,7 @@ pub(crate) mod sealed {
         /// The protected value.
         type Value: ?Sized;
 
-        /// The address of the value.
+        /// Returns the address of the value.
         fn value(&self) -> *mut Self::Value;
     }
 
@@ -68,7 +68,7 @@ impl<L: Protecting + ?Sized, H: Holding<L>> ArcGuard<L, H> {
         ArcGuard { lock, key, stays: PhantomData }
     }
 
-    /// The lock.
+    /// Returns the lock.
     #[inline(always)]
     pub(super) fn lock(this: &Self) -> &Arc<L> {
         &this.lock

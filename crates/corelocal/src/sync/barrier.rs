@@ -68,14 +68,14 @@ fn arrived(state: u64) -> u32 {
     state as u32
 }
 
-/// The first state of the next round.
+/// Returns the first state of the next round.
 #[inline(always)]
 fn next_round(state: u64) -> u64 {
     u64::from(round(state).wrapping_add(1)) * ROUND
 }
 
-/// Whether this round is over. Rounds never differ by half the range of numbers, since the threads of a round wait
-/// for its end.
+/// Returns `true` if this round is over. Rounds never differ by half the range of numbers, since the threads of a round
+/// wait for its end.
 #[inline(always)]
 fn is_over(released: u32, round: u32) -> bool {
     // The number has 31 bits.
@@ -124,7 +124,7 @@ pub struct BarrierWaitResult {
 }
 
 impl BarrierWaitResult {
-    /// Whether the thread was the last one to arrive.
+    /// Returns `true` if the thread was the last one to arrive.
     pub fn is_leader(&self) -> bool {
         self.is_leader
     }
@@ -183,14 +183,14 @@ impl<S: Scope> Barrier<S> {
         BarrierWaitResult { is_leader: false }
     }
 
-    /// As [`wait`](Self::wait), for at most this time span. `None` if the others did not arrive; the caller then has
-    /// not arrived either.
+    /// Does what [`wait`](Self::wait) does, for at most this time span. `None` if the others did not arrive; the caller
+    /// then has not arrived either.
     pub fn wait_for(&self, span: Duration) -> Option<BarrierWaitResult> {
         self.wait_until(Deadline::after(span))
     }
 
-    /// As [`wait`](Self::wait), until the deadline. `None` if the others did not arrive; the caller then has not
-    /// arrived either.
+    /// Does what [`wait`](Self::wait) does, until the deadline. `None` if the others did not arrive; the caller then
+    /// has not arrived either.
     pub fn wait_until(&self, deadline: Deadline) -> Option<BarrierWaitResult> {
         let Some(round) = self.arrive() else { return Some(BarrierWaitResult { is_leader: true }) };
         let mut wait = Wait::begin(Kind::Barrier, self);
@@ -209,7 +209,7 @@ impl<S: Scope> Barrier<S> {
         Some(BarrierWaitResult { is_leader: false })
     }
 
-    /// The number of threads in a round.
+    /// Returns the number of threads in a round.
     pub fn threads(&self) -> u32 {
         // Relaxed: written once, before other threads see the barrier.
         self.threads.load(Ordering::Relaxed)
@@ -285,7 +285,7 @@ impl<S: Scope> Barrier<S> {
         true
     }
 
-    /// Whether `state` is in another round than this one, which is over then.
+    /// Returns `true` if `state` is in another round than this one, which is over then.
     fn has_passed(&self, mine: u32) -> bool {
         // Acquire: partner is the Release of the leader in `arrive`.
         round(self.state.load(Ordering::Acquire)) != mine

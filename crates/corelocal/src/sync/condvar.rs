@@ -164,7 +164,7 @@ impl<S: Scope> Condvar<S> {
         self.sleep(guard, None);
     }
 
-    /// Like [`wait`](Self::wait), with a time limit. Reports a time-out if no notification came within it.
+    /// Does what [`wait`](Self::wait) does, with a time limit. Reports a time-out if no notification came within it.
     ///
     /// ```
     /// # use core::time::Duration;
@@ -176,7 +176,7 @@ impl<S: Scope> Condvar<S> {
         WaitTimeoutResult::of(self.sleep(guard, Some(Deadline::after(span))))
     }
 
-    /// Like [`wait`](Self::wait), with a deadline. Reports a time-out if no notification came before it.
+    /// Does what [`wait`](Self::wait) does, with a deadline. Reports a time-out if no notification came before it.
     pub fn wait_until<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -204,8 +204,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Like [`wait_while`](Self::wait_while), with a time limit. Reports a time-out if the condition is still true
-    /// then.
+    /// Does what [`wait_while`](Self::wait_while) does, with a time limit. Reports a time-out if the condition is still
+    /// true then.
     pub fn wait_while_for<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -215,8 +215,8 @@ impl<S: Scope> Condvar<S> {
         self.wait_while_until(guard, Deadline::after(span), condition)
     }
 
-    /// Like [`wait_while`](Self::wait_while), with a deadline. Reports a time-out if the condition is still true
-    /// then.
+    /// Does what [`wait_while`](Self::wait_while) does, with a deadline. Reports a time-out if the condition is still
+    /// true then.
     pub fn wait_while_until<G: CondvarGuard>(
         &self,
         guard: &mut G,
@@ -231,8 +231,8 @@ impl<S: Scope> Condvar<S> {
         WaitTimeoutResult::of(true)
     }
 
-    /// Like [`wait`](Self::wait), for locks that may fail or report something when they are locked again. Takes the
-    /// guard by value and returns the lock's result.
+    /// Does what [`wait`](Self::wait) does, for locks that may fail or report something when they are locked again.
+    /// Takes the guard by value and returns the lock's result.
     ///
     /// ```
     /// use corelocal::sync::{Condvar, RobustMutex};
@@ -259,8 +259,8 @@ impl<S: Scope> Condvar<S> {
         self.sleep_owned(guard, None).0
     }
 
-    /// Like [`wait_owned`](Self::wait_owned), with a time limit. Reports a time-out if no notification came within
-    /// it.
+    /// Does what [`wait_owned`](Self::wait_owned) does, with a time limit. Reports a time-out if no notification came
+    /// within it.
     pub fn wait_owned_for<G: OwnedGuard>(
         &self,
         guard: G,
@@ -270,7 +270,8 @@ impl<S: Scope> Condvar<S> {
         (locked, WaitTimeoutResult::of(is_notified))
     }
 
-    /// Like [`wait_owned`](Self::wait_owned), with a deadline. Reports a time-out if no notification came before it.
+    /// Does what [`wait_owned`](Self::wait_owned) does, with a deadline. Reports a time-out if no notification came
+    /// before it.
     pub fn wait_owned_until<G: OwnedGuard>(
         &self,
         guard: G,
@@ -301,8 +302,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Like [`notify_one`](Self::notify_one), for a caller that holds the lock: the waiter is woken when the lock is
-    /// unlocked.
+    /// Does what [`notify_one`](Self::notify_one) does, for a caller that holds the lock: the waiter is woken when the
+    /// lock is unlocked.
     ///
     /// ```
     /// # use corelocal::sync::{Condvar, Mutex};
@@ -318,8 +319,8 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Like [`notify_all`](Self::notify_all), for a caller that holds the lock. The waiters are woken one after the
-    /// other, from when the lock is unlocked on. Until the last one has had the lock this takes longer than
+    /// Does what [`notify_all`](Self::notify_all) does, for a caller that holds the lock. The waiters are woken one
+    /// after the other, from when the lock is unlocked on. Until the last one has had the lock this takes longer than
     /// [`notify_all`](Self::notify_all), but no thread wakes only to wait for the lock. Where processes share the
     /// condition variable, and one is killed while it wakes, the others wake within a second.
     ///

@@ -129,7 +129,7 @@ impl<S: Scope> Countdown<S> {
         }
     }
 
-    /// How often the count has been zero, as far as is known.
+    /// Returns how often the count has been zero, as far as is known.
     pub(super) fn start(&self) -> u32 {
         times(self.word.load(Ordering::Relaxed))
     }
@@ -153,14 +153,14 @@ impl<S: Scope> Countdown<S> {
         None
     }
 
-    /// Whether `announce` would return `None`.
+    /// Returns `true` if `announce` would return `None`.
     pub(super) fn is_there(&self, start: u32) -> bool {
         // Acquire: partner is the Release in `subtract`.
         let word = self.word.load(Ordering::Acquire);
         left(word) == 0 || times(word) != start
     }
 
-    /// The word, for waits on several objects.
+    /// Returns the word, for waits on several objects.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -110,7 +110,7 @@ impl<S: Scope> AutoEvent<S> {
         WaitTimeoutResult::of(self.permits.take_until(Some(deadline), Kind::Event))
     }
 
-    /// Whether the event is set at the moment.
+    /// Returns `true` if the event is set at the moment.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.permits.available() > 0
@@ -132,7 +132,7 @@ fn is_set(word: u32) -> bool {
     word & SET != 0
 }
 
-/// How often it was set.
+/// Returns how often it was set.
 #[inline(always)]
 fn times(word: u32) -> u32 {
     word / ONCE
@@ -220,7 +220,7 @@ impl<S: Scope> ManualEvent<S> {
         is_set(self.word.fetch_and(!SET, Ordering::Acquire))
     }
 
-    /// Whether the event is set. If so, what happened before `set` happens before what follows.
+    /// Returns `true` if the event is set. If so, what happened before `set` happens before what follows.
     #[inline]
     pub fn is_set(&self) -> bool {
         // Acquire: partner is the Release in `set`.
@@ -279,19 +279,19 @@ impl<S: Scope> ManualEvent<S> {
         None
     }
 
-    /// How often it was set, as far as is known.
+    /// Returns how often it was set, as far as is known.
     pub(super) fn start(&self) -> u32 {
         times(self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether `announce` would return `None`.
+    /// Returns `true` if `announce` would return `None`.
     pub(super) fn is_there(&self, start: u32) -> bool {
         // Acquire: partner is the Release in `set`.
         let word = self.word.load(Ordering::Acquire);
         is_set(word) || times(word) != start
     }
 
-    /// The word, for waits on several objects.
+    /// Returns the word, for waits on several objects.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -103,13 +103,13 @@ impl<S: Scope> Latch<S> {
         WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
-    /// Whether the latch is open. If so, what happened before happens before what follows.
+    /// Returns `true` if the latch is open. If so, what happened before happens before what follows.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.countdown.is_done()
     }
 
-    /// The count at the moment.
+    /// Returns the count at the moment.
     pub fn count(&self) -> u32 {
         self.countdown.count()
     }
@@ -206,7 +206,7 @@ impl<S: Scope> WaitGroup<S> {
         self.countdown.wait(None);
     }
 
-    /// As [`wait`](Self::wait), for at most this time span.
+    /// Does what [`wait`](Self::wait) does, for at most this time span.
     #[inline]
     pub fn wait_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(
@@ -214,13 +214,13 @@ impl<S: Scope> WaitGroup<S> {
         )
     }
 
-    /// As [`wait`](Self::wait), until the deadline.
+    /// Does what [`wait`](Self::wait) does, until the deadline.
     #[inline]
     pub fn wait_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.countdown.wait(Some(deadline)))
     }
 
-    /// The number of tasks at the moment.
+    /// Returns the number of tasks at the moment.
     pub fn tasks(&self) -> u32 {
         self.countdown.count()
     }

@@ -187,7 +187,7 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         self.lock.lock_until(deadline).map(|taken| self.guard(taken))
     }
 
-    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if the owner is gone.
+    /// Does what [`lock`](Self::lock) does, for a forked child: returns [`Orphaned`] if the owner is gone.
     ///
     /// ```
     /// let mutex = corelocal::sync::Mutex::new(vec![1, 2]);
@@ -205,12 +205,12 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         }
     }
 
-    /// Whether the mutex is locked at the moment, including by an owner that is gone after a fork.
+    /// Returns `true` if the mutex is locked at the moment, including by an owner that is gone after a fork.
     pub fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
 
-    /// The value. Exclusive access to the mutex makes locking unnecessary.
+    /// Returns the value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -164,7 +164,7 @@ impl Once {
         self.call_once_force(|_| run());
     }
 
-    /// Like [`call_once`](Self::call_once). The closure learns whether an earlier run did not complete.
+    /// Does what [`call_once`](Self::call_once) does. The closure learns whether an earlier run did not complete.
     ///
     /// # Panics
     /// As [`call_once`](Self::call_once).
@@ -202,8 +202,8 @@ impl Once {
         }
     }
 
-    /// Like [`wait`](Self::wait), with a time limit. Reports a time-out at once if a [fork](#after-fork) left the
-    /// running thread behind.
+    /// Does what [`wait`](Self::wait) does, with a time limit. Reports a time-out at once if a [fork](#after-fork) left
+    /// the running thread behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
@@ -212,8 +212,8 @@ impl Once {
         WaitTimeoutResult::of(self.is_completed() || self.wait_cold(Some(Deadline::after(span))))
     }
 
-    /// Like [`wait`](Self::wait), with a deadline. Reports a time-out at once if a [fork](#after-fork) left the
-    /// running thread behind.
+    /// Does what [`wait`](Self::wait) does, with a deadline. Reports a time-out at once if a [fork](#after-fork) left
+    /// the running thread behind.
     ///
     /// # Panics
     /// If the calling thread is the one that does it.
@@ -266,7 +266,8 @@ impl Once {
         }
     }
 
-    /// Like [`begin`](Self::begin), for a closure that must run at most once: a gone thread's run is not taken over.
+    /// Does what [`begin`](Self::begin) does, for a closure that must run at most once: a gone thread's run is not
+    /// taken over.
     ///
     /// # Errors
     /// An earlier run began and will never complete.

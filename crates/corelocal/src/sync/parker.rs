@@ -94,13 +94,13 @@ impl<S: Scope> Parker<S> {
         }
     }
 
-    /// Like [`park`](Self::park), with a time limit.
+    /// Does what [`park`](Self::park) does, with a time limit.
     #[inline]
     pub fn park_for(&self, span: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.take() || self.park_cold(Some(Deadline::after(span))))
     }
 
-    /// Like [`park`](Self::park), with a deadline.
+    /// Does what [`park`](Self::park) does, with a deadline.
     #[inline]
     pub fn park_until(&self, deadline: Deadline) -> WaitTimeoutResult {
         WaitTimeoutResult::of(self.take() || self.park_cold(Some(deadline)))
@@ -152,7 +152,7 @@ impl<S: Scope> Parker<S> {
         self.word.load(Ordering::Relaxed) == TOLD
     }
 
-    /// The word, for waits on several objects at once.
+    /// Returns the word, for waits on several objects at once.
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.word
     }

@@ -183,7 +183,7 @@ impl<T: ?Sized, S: Scope> PiMutex<T, S> {
         LockError::OwnerGone
     }
 
-    /// The value. Exclusive access to the mutex makes locking unnecessary.
+    /// Returns the value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -90,7 +90,7 @@ impl<T: ?Sized> Poison<T> {
         checked(is_poisoned, PoisonGuard { poison: self, was_panicking })
     }
 
-    /// Whether the value is marked.
+    /// Returns `true` if the value is marked.
     pub fn is_poisoned(&self) -> bool {
         self.is_poisoned
     }
@@ -112,7 +112,7 @@ impl<T> From<T> for Poison<T> {
 }
 
 impl<A> Poisoned<A> {
-    /// The requested access.
+    /// Returns the requested access.
     pub fn into_inner(self) -> A {
         self.access
     }

@@ -121,13 +121,13 @@ pub fn stop() {
     }
 }
 
-/// Whether this process records, on its own request or another's.
+/// Returns `true` if this process records, on its own request or another's.
 #[cfg(not(loom))]
 pub fn is_on() -> bool {
     process_page::page_in_use().is_some()
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the nanoseconds of the monotonic clock.
 #[cfg(not(loom))]
 fn now() -> u64 {
     crate::sys::kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC)

@@ -148,12 +148,12 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.try_lock_by(|lock| lock.try_lock().is_some())
     }
 
-    /// As [`try_lock`](Self::try_lock), for at most this time span; fails at once if the owner is gone.
+    /// Does what [`try_lock`](Self::try_lock) does, for at most this time span; fails at once if the owner is gone.
     pub fn try_lock_for(&self, span: Duration) -> Option<ReentrantMutexGuard<'_, T>> {
         self.try_lock_by(|lock| lock.lock_for(span).is_some())
     }
 
-    /// As [`try_lock`](Self::try_lock), until the deadline; fails at once if the owner is gone.
+    /// Does what [`try_lock`](Self::try_lock) does, until the deadline; fails at once if the owner is gone.
     pub fn try_lock_until(&self, deadline: Deadline) -> Option<ReentrantMutexGuard<'_, T>> {
         self.try_lock_by(|lock| lock.lock_until(deadline).is_some())
     }
@@ -169,7 +169,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         take(&self.lock).then(|| self.first_guard())
     }
 
-    /// As [`lock`](Self::lock), for a forked child: returns [`Orphaned`] if the owner is gone.
+    /// Does what [`lock`](Self::lock) does, for a forked child: returns [`Orphaned`] if the owner is gone.
     ///
     /// # Errors
     /// [`Orphaned`] in a forked child, if another thread of the parent held the mutex at the fork.
@@ -189,12 +189,12 @@ impl<T: ?Sized> ReentrantMutex<T> {
         }
     }
 
-    /// Whether the mutex is locked at the moment, including by an owner that is gone after a fork.
+    /// Returns `true` if the mutex is locked at the moment, including by an owner that is gone after a fork.
     pub fn is_locked(&self) -> bool {
         self.lock.is_locked()
     }
 
-    /// Whether the calling thread owns the mutex.
+    /// Returns `true` if the calling thread owns the mutex.
     #[inline]
     pub fn is_owned_by_current_thread(&self) -> bool {
         let (owner, era) = this_thread();
@@ -202,12 +202,12 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.owner.load(Ordering::Relaxed) == owner && self.era.load(Ordering::Relaxed) == era
     }
 
-    /// The value. Exclusive access to the mutex makes locking unnecessary.
+    /// Returns the value. Exclusive access to the mutex makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The guard for a lock that the calling thread has just taken.
+    /// Returns the guard for a lock that the calling thread has just taken.
     #[inline(always)]
     fn first_guard(&self) -> ReentrantMutexGuard<'_, T> {
         self.begin();
@@ -243,7 +243,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     }
 }
 
-/// The name of the calling thread (3).
+/// Returns the name of the calling thread (3).
 #[inline(always)]
 fn this_thread() -> (u64, u32) {
     match serial::current() {
@@ -255,7 +255,7 @@ fn this_thread() -> (u64, u32) {
 /// Eras from this one on are process ids; smaller ones are fork generations.
 const FIRST_PROCESS: u32 = 1 << 31;
 
-/// A number that tells this process from its ancestors.
+/// Returns a number that tells this process from its ancestors.
 #[cold]
 fn era() -> u32 {
     if forks::are_told_apart() {

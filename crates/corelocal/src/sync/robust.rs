@@ -242,7 +242,7 @@ impl<T: ?Sized, S: Scope, W: Waiting> RobustMutex<T, S, W> {
     }
 }
 
-/// The calling thread, if its list is cached.
+/// Returns the calling thread, if its list is cached.
 #[inline(always)]
 fn known() -> Option<Thread<'static>> {
     #[cfg(not(loom))]
@@ -252,7 +252,7 @@ fn known() -> Option<Thread<'static>> {
     None
 }
 
-/// The calling thread, with its list looked up.
+/// Returns the calling thread, with its list looked up.
 #[cold]
 fn found<R, O>() -> Result<Thread<'static>, RobustError<R, O>> {
     #[cfg(not(loom))]

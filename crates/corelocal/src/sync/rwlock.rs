@@ -191,7 +191,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.write_guard(tag))
     }
 
-    /// As [`read`](Self::read), for a forked child: returns [`Orphaned`] if the writer is gone.
+    /// Does what [`read`](Self::read) does, for a forked child: returns [`Orphaned`] if the writer is gone.
     ///
     /// ```
     /// use corelocal::sync::{RwLock, RwLockWriteGuard};
@@ -226,7 +226,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         }
     }
 
-    /// As [`write`](Self::write), for a forked child: returns [`Orphaned`] if the writer is gone.
+    /// Does what [`write`](Self::write) does, for a forked child: returns [`Orphaned`] if the writer is gone.
     ///
     /// ```
     /// let lock = corelocal::sync::RwLock::new(vec![1, 2]);
@@ -271,13 +271,13 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.upgradable_guard()
     }
 
-    /// As [`upgradable_read`](Self::upgradable_read), unless another such guard exists, or a writer holds the lock or
-    /// waits for it.
+    /// Does what [`upgradable_read`](Self::upgradable_read) does, unless another such guard exists, or a writer holds
+    /// the lock or waits for it.
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableGuard<'_, T, S>> {
         self.raw.try_upgradable().then(|| self.upgradable_guard())
     }
 
-    /// As [`upgradable_read`](Self::upgradable_read), if that is possible within the time span.
+    /// Does what [`upgradable_read`](Self::upgradable_read) does, if that is possible within the time span.
     pub fn try_upgradable_read_for(
         &self,
         span: Duration,
@@ -285,7 +285,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_upgradable_read_until(Deadline::after(span))
     }
 
-    /// As [`upgradable_read`](Self::upgradable_read), if that is possible before the deadline.
+    /// Does what [`upgradable_read`](Self::upgradable_read) does, if that is possible before the deadline.
     pub fn try_upgradable_read_until(
         &self,
         deadline: Deadline,
@@ -294,7 +294,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .then(|| self.upgradable_guard())
     }
 
-    /// The value. Exclusive access to the lock makes locking unnecessary.
+    /// Returns the value. Exclusive access to the lock makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -308,21 +308,21 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.raw.forget_readers();
     }
 
-    /// A read guard. The caller holds the lock for reading.
+    /// Returns a read guard. The caller holds the lock for reading.
     #[inline(always)]
     fn read_guard(&self) -> RwLockReadGuard<'_, T, S> {
         // SAFETY: the pointer is not null, and the caller holds the lock for reading.
         unsafe { RwLockReadGuard::new(&self.raw, self.value_ptr(), S::stamp()) }
     }
 
-    /// A write guard. The caller, with this tag, holds the lock for writing.
+    /// Returns a write guard. The caller, with this tag, holds the lock for writing.
     #[inline(always)]
     fn write_guard(&self, tag: u32) -> RwLockWriteGuard<'_, T, S> {
         // SAFETY: the pointer is not null, and the caller holds the lock for writing.
         unsafe { RwLockWriteGuard::new(&self.raw, self.value_ptr(), tag) }
     }
 
-    /// An upgradable guard. The caller holds the lock as upgradable.
+    /// Returns an upgradable guard. The caller holds the lock as upgradable.
     fn upgradable_guard(&self) -> RwLockUpgradableGuard<'_, T, S> {
         // SAFETY: the pointer is not null, and the caller holds the lock as upgradable.
         unsafe { RwLockUpgradableGuard::new(&self.raw, self.value_ptr(), S::stamp()) }

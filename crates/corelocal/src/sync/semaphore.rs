@@ -87,21 +87,24 @@ impl<S: Scope> Semaphore<S> {
         self.permits.take_until(None, Kind::Semaphore);
     }
 
-    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit; returns whether there was. Async-signal-safe.
+    /// Does what [`acquire_raw`](Self::acquire_raw) does, if there is a permit; returns whether there was.
+    /// Async-signal-safe.
     #[inline]
     #[must_use = "if it is `true`, a permit was taken"]
     pub fn try_acquire_raw(&self) -> bool {
         self.permits.try_take()
     }
 
-    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit within the time span; returns whether there was.
+    /// Does what [`acquire_raw`](Self::acquire_raw) does, if there is a permit within the time span; returns whether
+    /// there was.
     #[inline]
     #[must_use = "if it is `true`, a permit was taken"]
     pub fn try_acquire_raw_for(&self, span: Duration) -> bool {
         self.permits.take_unreserved() || self.try_acquire_raw_until(Deadline::after(span))
     }
 
-    /// As [`acquire_raw`](Self::acquire_raw), if there is a permit before the deadline; returns whether there was.
+    /// Does what [`acquire_raw`](Self::acquire_raw) does, if there is a permit before the deadline; returns whether
+    /// there was.
     #[inline]
     #[must_use = "if it is `true`, a permit was taken"]
     pub fn try_acquire_raw_until(&self, deadline: Deadline) -> bool {
@@ -131,7 +134,7 @@ impl<S: Scope> Semaphore<S> {
         }
     }
 
-    /// The number of permits at the moment.
+    /// Returns the number of permits at the moment.
     #[inline]
     pub fn available(&self) -> u32 {
         self.permits.available()

@@ -81,7 +81,7 @@ pub fn wait_any(things: &[&dyn Waitable]) -> Result<usize, WaitError> {
     any(things, None, sleep::wait_any)
 }
 
-/// As [`wait_any`], for at most this time span.
+/// Does what [`wait_any`] does, for at most this time span.
 ///
 /// # Errors
 /// As for [`wait_any`], and [`WaitError::TimedOut`].
@@ -89,7 +89,7 @@ pub fn wait_any_for(things: &[&dyn Waitable], span: Duration) -> Result<usize, W
     wait_any_until(things, Deadline::after(span))
 }
 
-/// As [`wait_any`], until the deadline.
+/// Does what [`wait_any`] does, until the deadline.
 ///
 /// # Errors
 /// As for [`wait_any`], and [`WaitError::TimedOut`].
@@ -109,7 +109,7 @@ pub fn wait_all(things: &[&dyn Waitable]) -> Result<(), WaitError> {
     all(things, None)
 }
 
-/// As [`wait_all`], for at most this time span.
+/// Does what [`wait_all`] does, for at most this time span.
 ///
 /// # Errors
 /// As for [`wait_all`], and [`WaitError::TimedOut`]; nothing has been taken then.
@@ -117,7 +117,7 @@ pub fn wait_all_for(things: &[&dyn Waitable], span: Duration) -> Result<(), Wait
     wait_all_until(things, Deadline::after(span))
 }
 
-/// As [`wait_all`], until the deadline.
+/// Does what [`wait_all`] does, until the deadline.
 ///
 /// # Errors
 /// As for [`wait_all`], and [`WaitError::TimedOut`]; nothing has been taken then.
@@ -129,7 +129,7 @@ pub fn wait_all_until(things: &[&dyn Waitable], deadline: Deadline) -> Result<()
 type Vector =
     fn(&[sleep::Waiter<'_>], Option<Deadline>) -> Result<vector::WakeAny, crate::sys::Errno>;
 
-/// The state of each object at the start.
+/// Returns the state of each object at the start.
 fn starts(things: &[&dyn Waitable]) -> Result<[u32; MAX_WAITABLES], WaitError> {
     if things.len() > MAX_WAITABLES {
         return Err(WaitError::TooMany);

@@ -67,12 +67,12 @@ pub struct Release {
 }
 
 impl Release {
-    /// The release as text; empty where `uname(2)` gives none.
+    /// Returns the release as text; empty where `uname(2)` gives none.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.text[..self.len]).unwrap_or("")
     }
 
-    /// Major and minor version; `None` when the text does not begin with two numbers.
+    /// Returns the major and minor version; `None` when the text does not begin with two numbers.
     ///
     /// ```
     /// let kernel = corelocal::sys::Caps::get().kernel;
@@ -153,7 +153,7 @@ impl Caps {
 }
 
 impl fmt::Display for Caps {
-    /// One line for each facility, the names aligned.
+    /// Writes one line for each facility, the names aligned.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rseq = &self.rseq;
         writeln!(f, "kernel      {}", self.kernel)?;
@@ -198,7 +198,7 @@ impl fmt::Display for Caps {
     }
 }
 
-/// Whether the vDSO has a function of one of these names, which depend on the architecture.
+/// Returns `true` if the vDSO has a function of one of these names, which depend on the architecture.
 fn in_vdso(names: [&str; 2]) -> bool {
     names.iter().any(|name| vdso::symbol(name).is_some())
 }

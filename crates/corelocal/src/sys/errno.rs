@@ -28,7 +28,7 @@ macro_rules! errnos {
                 pub const $name: Errno = Errno(libc::$name);
             )*
 
-            /// The constant's name, for the errors that the calls of this crate return.
+            /// Returns the constant's name, for the errors that the calls of this crate return.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Errno::$name => Some(stringify!($name)),)*
@@ -36,7 +36,7 @@ macro_rules! errnos {
                 }
             }
 
-            /// What usually causes it here, in a few words.
+            /// Returns what usually causes it here, in a few words.
             pub const fn describe(self) -> Option<&'static str> {
                 match self {
                     $(Errno::$name => Some($text),)*
@@ -75,7 +75,7 @@ errnos! {
 }
 
 impl Errno {
-    /// The error of the libc function that the calling thread called last and that failed.
+    /// Returns the error of the libc function that the calling thread called last and that failed.
     pub(crate) fn last() -> Errno {
         // SAFETY: the address of the thread's own `errno`.
         Errno(unsafe { *libc::__errno_location() })

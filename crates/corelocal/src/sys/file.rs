@@ -43,7 +43,7 @@ pub(crate) struct PathBuf {
     is_in_tree: bool,
 }
 
-/// A number as it is written in paths.
+/// Returns a number as it is written in paths.
 pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut first = digits.len();
     loop {
@@ -57,7 +57,7 @@ pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
 }
 
 impl PathBuf {
-    /// The concatenation of `parts`, as they are.
+    /// Returns the concatenation of `parts`, as they are.
     ///
     /// # Errors
     /// `ENAMETOOLONG` if they do not fit in 1023 bytes, `EINVAL` if a part contains NUL.
@@ -69,14 +69,14 @@ impl PathBuf {
         Ok(path)
     }
 
-    /// The path of a tree that stands for the running system's, for whose files the caller vouches.
+    /// Returns the path of a tree that stands for the running system's, for whose files the caller vouches.
     pub(crate) fn of_tree(root: &[u8]) -> Result<PathBuf, Errno> {
         let mut path = PathBuf::join(&[root])?;
         path.is_in_tree = true;
         Ok(path)
     }
 
-    /// The concatenation of this path and `part`, in the same tree.
+    /// Returns the concatenation of this path and `part`, in the same tree.
     pub(crate) fn with(&self, part: &[u8]) -> Result<PathBuf, Errno> {
         let mut path = PathBuf::join(&[self.as_bytes(), part])?;
         path.is_in_tree = self.is_in_tree;
@@ -108,13 +108,13 @@ impl PathBuf {
         }
     }
 
-    /// The path with its terminator.
+    /// Returns the path with its terminator.
     pub(crate) fn as_c_str(&self) -> &CStr {
         // It ends with NUL and has no other (invariant of PathBuf).
         CStr::from_bytes_with_nul(&self.bytes[..=self.len]).unwrap_or_default()
     }
 
-    /// The path without its terminator.
+    /// Returns the path without its terminator.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -148,7 +148,7 @@ enum KernelFs {
 }
 
 impl KernelFs {
-    /// Which one a path leads to.
+    /// Returns which one a path leads to.
     fn of(path: &[u8]) -> KernelFs {
         match path {
             [b'/', b'p', b'r', b'o', b'c', b'/', ..] => KernelFs::Proc,
@@ -157,7 +157,7 @@ impl KernelFs {
         }
     }
 
-    /// Whether `statfs(2)` gives it this number.
+    /// Returns `true` if `statfs(2)` gives it this number.
     fn has(self, number: u32) -> bool {
         let numbers: &[u32] = match self {
             KernelFs::Proc => &[magic::PROC],
@@ -183,7 +183,7 @@ impl File {
         if is_regular { Ok(file) } else { Err(Errno::ENOENT) }
     }
 
-    /// As [`open`](Self::open), of a path that is not built.
+    /// Does what [`open`](Self::open) does, of a path that is not built.
     pub(crate) fn open_of_kernel(path: &CStr) -> Result<File, Errno> {
         let file = File::open_with(path, READ_NOW)?;
         let is_there = KernelFs::of(path.to_bytes()).has(file.file_system()?);
@@ -211,7 +211,7 @@ impl File {
         File::open_with(link, flags)
     }
 
-    /// `openat(AT_FDCWD, path, flags | O_CLOEXEC, 0600)`, see openat(2).
+    /// Calls `openat(AT_FDCWD, path, flags | O_CLOEXEC, 0600)`, see openat(2).
     #[doc(alias = "openat")]
     fn open_with(path: &CStr, flags: i32) -> Result<File, Errno> {
         let (at, flags) = (libc::AT_FDCWD as usize, (flags | libc::O_CLOEXEC) as usize);
@@ -222,7 +222,7 @@ impl File {
         .map(File)
     }
 
-    /// Its kind and permissions. Through libc, which knows the layout of `stat`.
+    /// Returns its kind and permissions. Through libc, which knows the layout of `stat`.
     fn mode(&self) -> Result<libc::mode_t, Errno> {
         let mut stat = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: a descriptor; `stat` is writable.
@@ -233,7 +233,7 @@ impl File {
         Ok(unsafe { stat.assume_init() }.st_mode)
     }
 
-    /// `fstatfs(fd, &stat)`, see fstatfs(2).
+    /// Calls `fstatfs(fd, &stat)`, see fstatfs(2).
     ///
     /// The number of its file system's kind. `errno` stays.
     #[doc(alias = "fstatfs")]
@@ -247,7 +247,7 @@ impl File {
         Ok(unsafe { status.assume_init() }.f_type as u32)
     }
 
-    /// The file of a descriptor, which is closed with it.
+    /// Returns the file of a descriptor, which is closed with it.
     ///
     /// # Safety
     /// - The descriptor is open, and only the caller uses it.
@@ -256,7 +256,7 @@ impl File {
         File(descriptor)
     }
 
-    /// Its descriptor.
+    /// Returns its descriptor.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn descriptor(&self) -> usize {
         self.0
@@ -268,7 +268,7 @@ impl File {
         unsafe { libc::unlink(path.as_ptr()) };
     }
 
-    /// `write(fd, bytes, len)`, see write(2).
+    /// Calls `write(fd, bytes, len)`, see write(2).
     ///
     /// Writes all of it, and waits where it must; `EFBIG` past the limit of the process.
     #[doc(alias = "write")]
@@ -290,7 +290,7 @@ impl File {
         Ok(())
     }
 
-    /// `ppoll(&{fd, POLLOUT}, 1, NULL, NULL)`, see ppoll(2).
+    /// Calls `ppoll(&{fd, POLLOUT}, 1, NULL, NULL)`, see ppoll(2).
     ///
     /// Waits until a write would take something, or fail.
     #[doc(alias = "ppoll")]
@@ -302,7 +302,7 @@ impl File {
         retry(|| unsafe { syscall(libc::SYS_ppoll, args) }).map(drop)
     }
 
-    /// `read(fd, buffer, len)`, see read(2).
+    /// Calls `read(fd, buffer, len)`, see read(2).
     ///
     /// Reads up to `buffer.len()` bytes; 0 at the end of the file.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {

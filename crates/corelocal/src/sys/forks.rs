@@ -40,42 +40,42 @@ impl Identity {
     pub(crate) const BITS: u32 = 45;
     const GENERATION_BITS: u32 = 16;
 
-    /// The calling thread's. Async-signal-safe; two loads.
+    /// Returns the calling thread's. Async-signal-safe; two loads.
     #[inline]
     pub(crate) fn of_this_thread() -> Identity {
         Identity(imp::thread() << Self::GENERATION_BITS | u64::from(imp::generation()))
     }
 
-    /// As a number below 2^[`BITS`](Self::BITS).
+    /// Returns it as a number below 2^[`BITS`](Self::BITS).
     #[inline]
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 
-    /// The identity of this number.
+    /// Returns the identity of this number.
     pub(crate) fn of_number(number: u64) -> Identity {
         Identity(number)
     }
 
-    /// A thread that a fork left behind, for any thread that asks.
+    /// Returns a thread that a fork left behind, for any thread that asks.
     #[cfg(test)]
     pub(crate) fn gone() -> Identity {
         Identity(1 << Self::GENERATION_BITS)
     }
 
-    /// Whether this is a thread that a fork left behind, as seen by `me`, the calling thread.
+    /// Returns `true` if this is a thread that a fork left behind, as seen by `me`, the calling thread.
     pub(crate) fn is_gone(self, me: Identity) -> bool {
         let thread = self.thread();
         self.generation() != me.generation()
             && imp::is_gone(self.generation(), me.generation(), |other| other == thread)
     }
 
-    /// Whether this is the same thread, or one of the child's whose stack was that of a gone one.
+    /// Returns `true` if this is the same thread, or one of the child's whose stack was that of a gone one.
     pub(crate) fn is_alike(self, me: Identity) -> bool {
         self.0 >> Self::GENERATION_BITS == me.0 >> Self::GENERATION_BITS
     }
 
-    /// The thread: below 2^29, without the generation.
+    /// Returns the thread: below 2^29, without the generation.
     pub(crate) fn thread(self) -> u64 {
         self.0 >> Self::GENERATION_BITS
     }
@@ -85,25 +85,25 @@ impl Identity {
     }
 }
 
-/// Whether a fork left a thread behind that was there in the generation `then`, of which is known only that `is_it` is
-/// true for it, given [`Identity::thread`].
+/// Returns whether a fork left a thread behind that was there in the generation `then`, of which is known only that
+/// `is_it` is true for it, given [`Identity::thread`].
 pub(crate) fn is_left_behind(then: u32, is_it: impl Fn(u64) -> bool) -> bool {
     imp::is_gone(then, generation(), is_it)
 }
 
-/// Whether it is known which thread this process began with, or nothing is older than the process.
+/// Returns `true` if it is known which thread this process began with, or nothing is older than the process.
 #[cfg(not(loom))]
 pub(crate) fn is_first_thread_known() -> bool {
     imp::is_first_thread_known()
 }
 
-/// Whether this process began with the calling thread.
+/// Returns `true` if this process began with the calling thread.
 pub(crate) fn is_first_thread() -> bool {
     imp::is_first_thread()
 }
 
-/// The number of forks from the program's first process to this one, or more; below 2^16, and never 0. Only processes
-/// that asked for it are counted. Async-signal-safe; two loads.
+/// Returns the number of forks from the program's first process to this one, or more; below 2^16, and never 0. Only
+/// processes that asked for it are counted. Async-signal-safe; two loads.
 #[inline]
 pub(crate) fn generation() -> u32 {
     imp::generation()
@@ -119,25 +119,25 @@ pub(crate) fn is_first_generation() -> bool {
 /// The bits of [`process`].
 pub(crate) const PROCESS_BITS: u32 = 27;
 
-/// What tells this process from its ancestors, and from all others that live in its pid namespace; the same for all
-/// where forks are not told apart. Async-signal-safe; two loads.
+/// Returns what tells this process from its ancestors, and from all others that live in its pid namespace; the same for
+/// all where forks are not told apart. Async-signal-safe; two loads.
 #[inline(always)]
 pub(crate) fn process() -> u32 {
     imp::process()
 }
 
-/// Whether forks are told apart: else what is remembered in one process may be believed in its child.
+/// Returns `true` if forks are told apart: else what is remembered in one process may be believed in its child.
 pub(crate) fn are_told_apart() -> bool {
     imp::are_told_apart()
 }
 
-/// Whether the first thread of this process may have locked something under this number in its parent.
+/// Returns `true` if the first thread of this process may have locked something under this number in its parent.
 #[cfg(not(loom))]
 pub(crate) fn may_be_number_of_first(number: u32) -> bool {
     imp::may_be_number_of_first(number)
 }
 
-/// The calling thread locks under this number of the kernel's.
+/// Has the calling thread lock under this number of the kernel's.
 #[cfg(not(loom))]
 pub(crate) fn note_number(number: u32) {
     imp::note_number(number);
@@ -246,7 +246,7 @@ mod imp {
     /// The generation of this process if it is known, or else of the last ancestor that asked.
     static LAST: AtomicU32 = AtomicU32::new(0);
 
-    /// `None` where forks are not told apart, now or later.
+    /// Returns `None` where forks are not told apart, now or later.
     #[cold]
     fn of_this_process() -> Option<&'static Known> {
         let known = KNOWN.get_or(&REFUSED);
@@ -269,7 +269,7 @@ mod imp {
         known_generation() == FIRST_GENERATION
     }
 
-    /// The state of [`Known::generation`].
+    /// Returns the state of [`Known::generation`].
     #[inline]
     fn known_generation() -> u32 {
         KNOWN.known().map_or(0, |known| known.generation.load(Ordering::Relaxed))
@@ -283,7 +283,8 @@ mod imp {
         }
     }
 
-    /// The process id above some bits of the generation: a child in another pid namespace may have its parent's id.
+    /// Returns the process id above some bits of the generation: a child in another pid namespace may have its parent's
+    /// id.
     #[cold]
     fn learn_process() -> u32 {
         const GENERATION_BITS: u32 = 5;

@@ -83,7 +83,7 @@ impl Requeue {
     }
 }
 
-/// `futex(word, FUTEX_WAIT_BITSET, expected, deadline, NULL, ANY)`, see futex(2).
+/// Calls `futex(word, FUTEX_WAIT_BITSET, expected, deadline, NULL, ANY)`, see futex(2).
 ///
 /// Sleeps while `word` holds `expected`, until woken or until `deadline`.
 ///
@@ -120,7 +120,7 @@ pub fn wait(
     })
 }
 
-/// `futex(word, FUTEX_WAKE, waiters)`, see futex(2).
+/// Calls `futex(word, FUTEX_WAKE, waiters)`, see futex(2).
 ///
 /// Wakes up to `waiters` threads that wait for `word`, and returns their number.
 ///
@@ -154,7 +154,7 @@ pub fn wake_all(word: *const AtomicU32, scope: Scope) -> Result<usize, Errno> {
     wake(word, u32::MAX, scope)
 }
 
-/// `futex(word, FUTEX_CMP_REQUEUE, wake, requeue, target, expected)`, see futex(2).
+/// Calls `futex(word, FUTEX_CMP_REQUEUE, wake, requeue, target, expected)`, see futex(2).
 ///
 /// If `word` holds `expected`, wakes up to `wake` of its waiters and requeues up to
 /// `requeue` others to `target`, without running them.
@@ -188,7 +188,7 @@ pub fn requeue(
     })
 }
 
-/// The futex system call. `word`, `second_word` and, depending on the operation, `fourth` are
+/// Returns the futex system call. `word`, `second_word` and, depending on the operation, `fourth` are
 /// addresses.
 ///
 /// # Safety
@@ -214,7 +214,7 @@ fn address(word: &AtomicU32) -> usize {
     ptr::from_ref(word) as usize
 }
 
-/// The bit that carries a scope into an operation: the same one in `futex`, `futex_waitv` and the
+/// Returns the bit that carries a scope into an operation: the same one in `futex`, `futex_waitv` and the
 /// futex2 calls.
 #[inline(always)]
 fn scope_flag(scope: Scope) -> u32 {
@@ -227,7 +227,7 @@ fn scope_flag(scope: Scope) -> u32 {
 const UNDECIDED: u32 = u32::MAX;
 const PRIVATE: u32 = libc::FUTEX_PRIVATE_FLAG as u32;
 
-/// `FUTEX_PRIVATE_FLAG`, or 0 where the kernel or a filter does not support it (ENOSYS).
+/// Returns `FUTEX_PRIVATE_FLAG`, or 0 where the kernel or a filter does not support it (ENOSYS).
 ///
 /// The obvious fallback, repeating a refused call without the flag, loses wake-ups:
 ///

@@ -23,8 +23,8 @@ const NAME: &str = "__vdso_clock_gettime";
 #[cfg(not(target_arch = "x86_64"))]
 const NAME: &str = "__kernel_clock_gettime";
 
-/// The function that reads clocks: the vDSO's, or one that makes a system call where there is no vDSO (valgrind, the
-/// boot parameter `vdso=0`).
+/// Returns the function that reads clocks: the vDSO's, or one that makes a system call where there is no vDSO
+/// (valgrind, the boot parameter `vdso=0`).
 pub(crate) fn function() -> ClockGettime {
     let address = match FUNCTION.load(Ordering::Relaxed) {
         0 => look_up(),
@@ -42,7 +42,7 @@ fn look_up() -> usize {
     address
 }
 
-/// `clock_gettime(clock, time)`, see clock_gettime(2).
+/// Calls `clock_gettime(clock, time)`, see clock_gettime(2).
 #[doc(alias = "clock_gettime")]
 unsafe extern "C" fn by_call(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
     if cfg!(miri) {
@@ -55,8 +55,8 @@ unsafe extern "C" fn by_call(clock: libc::clockid_t, time: *mut libc::timespec) 
     if result.is_ok() { 0 } else { -1 }
 }
 
-/// What the clock shows; 1970, or the zero of the clock, where the kernel does not have it: every kernel since 3.10 has
-/// those used here. Async-signal-safe, `errno` stays.
+/// Returns what the clock shows; 1970, or the zero of the clock, where the kernel does not have it: every kernel since
+/// 3.10 has those used here. Async-signal-safe, `errno` stays.
 #[inline]
 pub(crate) fn read(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -65,7 +65,7 @@ pub(crate) fn read(clock: libc::clockid_t) -> libc::timespec {
     time
 }
 
-/// What `read` says, in nanoseconds.
+/// Returns what `read` says, in nanoseconds.
 #[inline]
 pub fn nanoseconds(clock: libc::clockid_t) -> u64 {
     let time = read(clock);

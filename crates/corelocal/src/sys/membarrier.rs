@@ -57,12 +57,12 @@ impl Commands {
         (Commands::GET_REGISTRATIONS, "get-registrations"),
     ];
 
-    /// The mask as the kernel has it.
+    /// Returns the mask as the kernel has it.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether all of `others` are among these.
+    /// Returns `true` if all of `others` are among these.
     pub const fn contains(self, others: Commands) -> bool {
         self.0 & others.0 == others.0
     }
@@ -93,7 +93,7 @@ impl fmt::Debug for Commands {
     }
 }
 
-/// `membarrier(MEMBARRIER_CMD_QUERY, 0, 0)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_QUERY, 0, 0)`, see membarrier(2).
 ///
 /// The commands this kernel has.
 ///
@@ -108,7 +108,7 @@ pub fn query() -> Result<Commands, Errno> {
     membarrier(0, 0, 0).map(|mask| Commands(mask as u32))
 }
 
-/// `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
 ///
 /// Makes the process's first [`private_expedited`] cheap. It may take milliseconds when other
 /// threads run, so call it before it matters; a repetition costs one system call.
@@ -120,7 +120,7 @@ pub fn register_private_expedited() -> Result<(), Errno> {
     membarrier(Commands::REGISTER_PRIVATE_EXPEDITED.0, 0, 0).map(drop)
 }
 
-/// `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
 ///
 /// Makes the process's first [`private_expedited_rseq`] cheap; see [`register_private_expedited`].
 ///
@@ -131,7 +131,7 @@ pub fn register_private_expedited_rseq() -> Result<(), Errno> {
     membarrier(Commands::REGISTER_PRIVATE_EXPEDITED_RSEQ.0, 0, 0).map(drop)
 }
 
-/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)`, see membarrier(2).
 ///
 /// Every thread of this process passes a full memory barrier between the call and its return.
 ///
@@ -147,7 +147,7 @@ pub fn private_expedited() -> Result<(), Errno> {
     })
 }
 
-/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, 0, 0)`, see membarrier(2).
 ///
 /// Ends every critical section that another thread of this process is in at the call: by the return
 /// it has committed or was aborted. The caller's own thread, not in a section, is passed over.
@@ -164,7 +164,7 @@ pub fn private_expedited_rseq() -> Result<(), Errno> {
     })
 }
 
-/// `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_FLAG_CPU, cpu)`, see membarrier(2).
+/// Calls `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_FLAG_CPU, cpu)`, see membarrier(2).
 ///
 /// [`private_expedited_rseq`] for the thread that runs on `cpu`, for sections indexed by cpu. A cpu
 /// that is offline or does not exist runs nothing: `Ok`.
@@ -190,7 +190,7 @@ fn registered(
     }
 }
 
-/// `membarrier(command, flags, cpu)`, see membarrier(2).
+/// Calls `membarrier(command, flags, cpu)`, see membarrier(2).
 fn membarrier(command: u32, flags: u32, cpu: u32) -> Result<usize, Errno> {
     let args = [command as usize, flags as usize, cpu as usize, 0, 0, 0];
     // SAFETY: no argument is an address.

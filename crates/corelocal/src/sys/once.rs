@@ -26,7 +26,7 @@ impl<T: Sync> OnceMap<T> {
         OnceMap { value: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// The value, if it exists.
+    /// Returns the value, if it exists.
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
         // Acquire: partner is the Release in `get_or_try_init`; the value's contents are visible.
@@ -36,7 +36,7 @@ impl<T: Sync> OnceMap<T> {
         unsafe { value.as_ref() }
     }
 
-    /// The value, made by `init` if it does not exist. `None` if there is no memory for it.
+    /// Returns the value, made by `init` if it does not exist. `None` if there is no memory for it.
     ///
     /// `init` may run on several threads at once, and its result may be dropped unused.
     #[cold]

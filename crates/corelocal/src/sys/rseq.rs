@@ -90,41 +90,41 @@ const NODE: usize = 2;
 /// The offsets [`area`] and [`cid`], once they are known; 0 until then (invariant 5).
 static SETTLED: [AtomicIsize; 2] = [AtomicIsize::new(0), AtomicIsize::new(0)];
 
-/// [`area_and_cid`] in fewer instructions; `None` until [`register_this_thread`] was called, or the program is
-/// loaded.
+/// Does what [`area_and_cid`] does in fewer instructions; `None` until [`register_this_thread`] was called, or the
+/// program is loaded.
 #[inline(always)]
 pub(crate) fn settled() -> Option<(isize, isize)> {
     let (area, cid) = arch::load_settled_pair!(SETTLED);
     (area != 0).then_some((area, cid))
 }
 
-/// [`area`] and [`cid`] as one pair: for whatever uses both (invariant 2).
+/// Returns [`area`] and [`cid`] as one pair: for whatever uses both (invariant 2).
 #[inline(always)]
 pub(crate) fn area_and_cid() -> (isize, isize) {
     let (own, (area, cid)) = (arch::own_area_offset(), arch::load_settled_pair!(IN_USE));
     (own + area, own + cid)
 }
 
-/// Offset of the area in use from the thread pointer.
+/// Returns the offset of the area in use from the thread pointer.
 #[inline(always)]
 pub(crate) fn area() -> isize {
     arch::own_area_offset() + arch::load_settled!(IN_USE[AREA])
 }
 
-/// Offset of the concurrency id from the thread pointer.
+/// Returns the offset of the concurrency id from the thread pointer.
 #[inline(always)]
 pub(crate) fn cid() -> isize {
     arch::own_area_offset() + arch::load_settled!(IN_USE[CID])
 }
 
-/// What [`area_and_cid`] is before anything is known, for tests: our own area.
+/// Returns what [`area_and_cid`] is before anything is known, for tests: our own area.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn initial_area_and_cid() -> (isize, isize) {
     let own = arch::own_area_offset();
     (own, own + field::MM_CID)
 }
 
-/// Offset of the NUMA node from the thread pointer, where the kernel publishes it.
+/// Returns the offset of the NUMA node from the thread pointer, where the kernel publishes it.
 #[inline(always)]
 pub(crate) fn node() -> Option<isize> {
     match arch::load_settled!(IN_USE[NODE]) {
@@ -171,7 +171,7 @@ fn libc_area() -> Option<LibcArea> {
     Some(unsafe { LibcArea { offset: *offset, size: *size } })
 }
 
-/// `(AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN)`.
+/// Returns `(AT_RSEQ_FEATURE_SIZE, AT_RSEQ_ALIGN)`.
 fn kernel_offer() -> (u32, u32) {
     let value = |kind| environment::auxiliary(kind) as u32;
     (value(AT_RSEQ_FEATURE_SIZE), value(AT_RSEQ_ALIGN))
@@ -188,12 +188,12 @@ static OWN_LEN: AtomicU32 = AtomicU32::new(0);
 /// Threads this library registered.
 static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Threads this library registered so far; 0 where libc does it.
+/// Returns the threads this library registered so far; 0 where libc does it.
 pub(crate) fn registrations() -> u64 {
     REGISTRATIONS.load(Ordering::Relaxed)
 }
 
-/// Whether any thread of this process can be in a critical section.
+/// Returns `true` if any thread of this process can be in a critical section.
 pub(crate) fn any_registered() -> bool {
     match STATE.load(Ordering::Relaxed) {
         UNPROBED => matches!(probe(), LIBC),
@@ -257,8 +257,8 @@ fn probe() -> u8 {
     state
 }
 
-/// Whether it is known that the calling thread will never have sections: they are switched off, or its registration was
-/// refused. Two loads. False where there are no sections at all, nor words of a thread's own.
+/// Returns `true` if it is known that the calling thread will never have sections: they are switched off, or its
+/// registration was refused. Two loads. False where there are no sections at all, nor words of a thread's own.
 #[inline(always)]
 pub(crate) fn is_off_here() -> bool {
     arch::SECTIONS
@@ -323,7 +323,7 @@ fn last_refusal() -> Refusal {
     Refusal::Kernel(Errno(LAST_ERRNO.load(Ordering::Relaxed) as i32))
 }
 
-/// A word of the calling thread's own area.
+/// Returns a word of the calling thread's own area.
 fn own_field(offset: isize) -> &'static AtomicU32 {
     let at = arch::thread_address(arch::own_area_offset() + offset).cast::<u32>();
     // SAFETY: static TLS of the calling thread, aligned; the reference does not leave this module
@@ -331,7 +331,7 @@ fn own_field(offset: isize) -> &'static AtomicU32 {
     unsafe { AtomicU32::from_ptr(at) }
 }
 
-/// `rseq(area, len, flags, signature)`, see rseq(2).
+/// Calls `rseq(area, len, flags, signature)`, see rseq(2).
 #[doc(alias = "rseq")]
 fn rseq_call(len: u32, flags: u32) -> Result<(), Errno> {
     let area = arch::thread_address(arch::own_area_offset());

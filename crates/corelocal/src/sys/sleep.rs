@@ -59,7 +59,7 @@ mod imp {
         futex::wake(word, waiters, scope).unwrap_or(0)
     }
 
-    /// If `word` holds `expected`: wakes up to `wake` of its waiters and lets up to `requeue` others wait for
+    /// Wakes, if `word` holds `expected`, up to `wake` of its waiters and lets up to `requeue` others wait for
     /// `target` instead. Where that is refused, waiters may sleep all the same: the caller wakes them.
     #[inline]
     pub(crate) fn requeue(
@@ -113,7 +113,7 @@ mod imp {
         }
     }
 
-    /// Which of its so many words has woken the thread.
+    /// Returns which of its so many words has woken the thread.
     fn woken(asleep: &[Sleeper], id: ThreadId, words: usize) -> Option<usize> {
         let sleeps_on = |at: usize| asleep.iter().any(|it| it.thread.id() == id && it.at == at);
         (0..words).find(|&at| !sleeps_on(at))
@@ -154,7 +154,7 @@ mod imp {
         wake_first(&mut ASLEEP.lock().unwrap(), place, waiters)
     }
 
-    /// As the kernel's call.
+    /// Waits as the kernel's call.
     pub(crate) fn wait_any(
         waiters: &[Waiter<'_>],
         deadline: Option<Deadline>,

@@ -34,7 +34,7 @@ static HOLDERS: [AtomicU32; LEASES as usize] = [const { AtomicU32::new(0) }; LEA
 /// What threads that have ended had counted and not handed on.
 pub(crate) static LATE_FALLBACKS: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread's lease below `bound`, which is the same at every call and at least 1.
+/// Returns the calling thread's lease below `bound`, which is the same at every call and at least 1.
 #[cold]
 pub(crate) fn lease(bound: u32) -> u32 {
     let bound = bound.min(LEASES);
@@ -59,12 +59,12 @@ pub(crate) fn lease(bound: u32) -> u32 {
     }
 }
 
-/// The calling thread's lease if it has one, otherwise 0: for statistics, which are spread in the same way.
+/// Returns the calling thread's lease if it has one, otherwise 0: for statistics, which are spread in the same way.
 pub(crate) fn lease_held() -> u32 {
     arch::own_word(LEASE).map_or(0, |word| word.load(Ordering::Relaxed).saturating_sub(1))
 }
 
-/// The calling thread's lease below `bound`, if it has one.
+/// Returns the calling thread's lease below `bound`, if it has one.
 #[inline(always)]
 pub(crate) fn known_lease(bound: u32) -> Option<u32> {
     let held = arch::own_word(LEASE)?.load(Ordering::Relaxed);

@@ -26,12 +26,12 @@ impl<'a> Root<'a> {
     /// The running system.
     pub const SYSTEM: Root<'static> = Root("");
 
-    /// A directory that holds `sys` and `proc`, for tests and for other mount namespaces.
+    /// Returns a directory that holds `sys` and `proc`, for tests and for other mount namespaces.
     pub const fn at(directory: &'a str) -> Root<'a> {
         Root(directory)
     }
 
-    /// The cpus of a NUMA node, online or not, from `/sys/devices/system/node/nodeN/cpulist`.
+    /// Returns the cpus of a NUMA node, online or not, from `/sys/devices/system/node/nodeN/cpulist`.
     ///
     /// `None` if there is no such node or no /sys.
     pub fn node_cpus(self, node: usize) -> Option<CpuSet> {
@@ -50,7 +50,7 @@ impl<'a> Root<'a> {
         read_set(&self.path(&[b"/sys/devices/system/node/node", node, b"/cpulist"])?)
     }
 
-    /// This root followed by `parts`; `None` if that is too long for a path.
+    /// Returns this root followed by `parts`; `None` if that is too long for a path.
     pub(crate) fn path(self, parts: &[&[u8]]) -> Option<PathBuf> {
         let mut path = match self {
             Root::SYSTEM => PathBuf::join(&[]),
@@ -145,14 +145,14 @@ impl Topology {
         }
     }
 
-    /// The highest possible cpu id + 1: the length of an array indexed by cpu or concurrency id.
+    /// Returns the highest possible cpu id + 1: the length of an array indexed by cpu or concurrency id.
     ///
     /// Where nothing is known it is 8192, the most that x86-64 Linux can be built for.
     pub fn nr_possible_ids(&self) -> usize {
         self.possible.set.max().map_or(CpuSet::CAPACITY, |max| max + 1)
     }
 
-    /// Whether the possible ids have gaps, so that there are fewer cpus than ids.
+    /// Returns `true` if the possible ids have gaps, so that there are fewer cpus than ids.
     pub fn is_sparse(&self) -> bool {
         self.possible.set != CpuSet::first(self.nr_possible_ids())
     }
@@ -172,7 +172,7 @@ fn sourced<const WORDS: usize>(
 /// The most parts of 512 bytes that a list has.
 const MOST_READS: usize = 256;
 
-/// The set that the file at `path` lists; `None` if it cannot be read or is no list.
+/// Returns the set that the file at `path` lists; `None` if it cannot be read or is no list.
 pub(crate) fn read_set<const WORDS: usize>(path: &PathBuf) -> Option<IdSet<WORDS>> {
     let file = File::open(path).ok()?;
     let mut parser = Parser::new();
@@ -197,7 +197,7 @@ struct Affinity {
     mask_bits: usize,
 }
 
-/// `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
+/// Calls `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
 #[doc(alias = "sched_getaffinity")]
 fn read_affinity() -> Result<Affinity, Errno> {
     let mut words = [0u64; CpuSet::CAPACITY / 64];

@@ -49,7 +49,7 @@ impl TryLock {
         }
     }
 
-    /// Whether a thread that is not gone seems to hold it.
+    /// Returns `true` if a thread that is not gone seems to hold it.
     #[cfg(test)]
     pub(crate) fn is_held(&self) -> bool {
         // Acquire: partner is the Release in `drop`. A thread that sees the lock free sees what the last owner did.
@@ -59,7 +59,7 @@ impl TryLock {
         }
     }
 
-    /// Whether the calling thread holds it: a signal handler asks that interrupted the holder, say.
+    /// Returns `true` if the calling thread holds it: a signal handler asks that interrupted the holder, say.
     #[cfg(not(any(loom, miri)))]
     pub(crate) fn is_mine(&self) -> bool {
         // Relaxed: what the thread itself stored, or something else. In a child that the holder's handler forked it is
@@ -69,7 +69,7 @@ impl TryLock {
         holder.is_alike(me) && !holder.is_gone(me)
     }
 
-    /// As `holder`, of a free lock.
+    /// Does what `holder` does, of a free lock.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn lock_as(&self, holder: Identity) -> Locked<'_> {
         self.holder.store(holder.number(), Ordering::Relaxed);

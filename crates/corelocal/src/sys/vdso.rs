@@ -15,7 +15,7 @@ use core::slice;
 
 use super::process::environment;
 
-/// The address of the vDSO's function `name`; `None` if there is no vDSO (valgrind hides it, as does
+/// Returns the address of the vDSO's function `name`; `None` if there is no vDSO (valgrind hides it, as does
 /// the boot parameter `vdso=0`) or it has no such function.
 ///
 /// The pointer stays valid as long as the process; it is the caller's to give it the right type.
@@ -103,18 +103,18 @@ impl Image<'_> {
         }))
     }
 
-    /// What the image's addresses are relative to.
+    /// Returns what the image's addresses are relative to.
     fn load_address(self) -> Option<u64> {
         self.segments()?.find(|segment| segment.kind == PT_LOAD).map(|segment| segment.address)
     }
 
-    /// The offset, in the image, of an address that the image mentions.
+    /// Returns the offset, in the image, of an address that the image mentions.
     fn offset(self, address: u64) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.load_address()?)?).ok()?;
         (offset < self.0.len()).then_some(offset)
     }
 
-    /// How long the image is in memory.
+    /// Returns how long the image is in memory.
     fn mapped_length(self) -> Option<usize> {
         let start = self.load_address()?;
         let loads = self.segments()?.filter(|segment| segment.kind == PT_LOAD);
@@ -122,7 +122,7 @@ impl Image<'_> {
         usize::try_from(end.checked_sub(start)?).ok()
     }
 
-    /// The offset of the function `name`.
+    /// Returns the offset of the function `name`.
     fn symbol(self, name: &[u8]) -> Option<usize> {
         let tables = self.tables()?;
         (0..tables.symbol_count).find_map(|index| {
@@ -139,7 +139,7 @@ impl Image<'_> {
         })
     }
 
-    /// Whether `string`, ended by NUL, is at `offset`.
+    /// Returns `true` if `string`, ended by NUL, is at `offset`.
     fn holds_string(self, offset: usize, string: &[u8]) -> bool {
         let tail = self.0.get(offset..).and_then(|tail| tail.strip_prefix(string));
         tail.is_some_and(|rest| rest.first() == Some(&0))
@@ -172,7 +172,7 @@ impl Image<'_> {
         Some(Tables { symbols: symbols?, strings: strings?, symbol_count })
     }
 
-    /// The number of symbols by a DT_GNU_HASH table: a header of four words, the bloom filter, the
+    /// Returns the number of symbols by a DT_GNU_HASH table: a header of four words, the bloom filter, the
     /// buckets with their first symbols, then one word per hashed symbol whose lowest bit ends a
     /// bucket. The last symbol is the one that ends the bucket that begins last.
     fn gnu_symbol_count(self, table: usize) -> Option<usize> {

@@ -17,7 +17,8 @@ pub(super) fn append_event(buffer: &Buffer, site: u16, fields: &[u64; 2]) {
     append(buffer, time::of_event(), &[words[0], words[1], words[2]].map(MaybeUninit::new));
 }
 
-/// A record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the time.
+/// Returns a record of the calling thread: its id, its cpu, its name, its span; and the cpu. The first word is for the
+/// time.
 pub(super) fn thread_context() -> ([MaybeUninit<u64>; 6], u32) {
     let mut name = [0_u64; 2];
     // SAFETY: room for 16 bytes, which the kernel ends by a zero.

@@ -109,7 +109,7 @@ pub(super) fn start(recording: Recording, options: Options<'_>) -> Result<(), St
     triggers::start(&background)
 }
 
-/// A recording to disk has no file: it goes on as a flight recorder, else no buffer would be emptied.
+/// Lets a recording to disk without a file go on as a flight recorder, else no buffer would be emptied.
 fn stay_in_memory(recording: &Recording) {
     if IS_TO_DISK.swap(false, Ordering::Relaxed) {
         recording.word(header::IS_DRAINED).store(0, Ordering::Relaxed);
@@ -154,14 +154,14 @@ fn start_thread(
     started.map(drop).map_err(|error| StartError::NoThread(errno(error)))
 }
 
-/// `close_range(0, ~0, CLOSE_RANGE_UNSHARE)`, see close_range(2). (2)
+/// Calls `close_range(0, ~0, CLOSE_RANGE_UNSHARE)`, see close_range(2). (2)
 fn have_own_descriptors() {
     const CLOSE_RANGE_UNSHARE: libc::c_uint = 2;
     // SAFETY: the descriptors of the new table are the only ones that are closed, and this thread has used none.
     unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, CLOSE_RANGE_UNSHARE) };
 }
 
-/// The thread.
+/// Runs the thread.
 fn run(recording: &Recording, mut disk: Option<Drain>, interval: Duration) {
     let work = recording.futex_word(header::WORK);
     let buffers = recording.word(header::BUFFERS).load(Ordering::Relaxed).min(256) as u32;
@@ -285,7 +285,7 @@ pub fn flush() -> io::Result<()> {
     flush_within(PATIENCE)
 }
 
-/// [`flush`], but for so long at most. Async-signal-safe, and does not allocate.
+/// Does what [`flush`] does, but for so long at most. Async-signal-safe, and does not allocate.
 pub(super) fn flush_within(patience: Duration) -> io::Result<()> {
     if !IS_TO_DISK.load(Ordering::Relaxed) {
         return Ok(());

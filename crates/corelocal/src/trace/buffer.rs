@@ -23,14 +23,14 @@ pub(super) struct Buffer {
 const NO_OWNER: u64 = u64::MAX;
 
 impl Buffer {
-    /// A word of the buffer, from its first one on.
+    /// Returns a word of the buffer, from its first one on.
     pub(super) fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at < BUFFER_LEN / 8);
         // SAFETY: a word of this buffer, which has BUFFER_LEN bytes.
         unsafe { &*core::ptr::from_ref(self).cast::<AtomicU64>().add(at) }
     }
 
-    /// Whether the last event is older than this age, or there is none.
+    /// Returns `true` if the last event is older than this age, or there is none.
     pub(super) fn is_old(&self, age: u64) -> bool {
         let ended = self.ended.load(Ordering::Relaxed);
         ended == 0 || clock::monotonic().saturating_sub(ended) > age

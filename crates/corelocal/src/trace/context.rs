@@ -26,14 +26,14 @@ const COARSE: u64 = 1 << 63;
 /// Guards that have ended while inner ones were open.
 const LEFT: usize = 64;
 
-/// The word with the number of the calling thread's context, with room for the cpu. `None` where threads have no words
-/// of their own.
+/// Returns the word with the number of the calling thread's context, with room for the cpu. `None` where threads have
+/// no words of their own.
 #[inline(always)]
 fn word() -> Option<&'static AtomicU64> {
     arch::own_word_pair(own_words::CONTEXT)
 }
 
-/// The number of the calling thread's context. `None` where threads have no words of their own.
+/// Returns the number of the calling thread's context. `None` where threads have no words of their own.
 #[inline(always)]
 pub(super) fn number() -> Option<u64> {
     arch::read_own_word_pair::<{ own_words::CONTEXT }>()
@@ -63,13 +63,13 @@ pub(super) fn forget() {
     }
 }
 
-/// The word with the calling thread's span. `None` where threads have no words of their own.
+/// Returns the word with the calling thread's span. `None` where threads have no words of their own.
 #[inline(always)]
 fn span_word() -> Option<&'static AtomicU64> {
     arch::own_word_pair(own_words::SPAN)
 }
 
-/// The span that the calling thread is in.
+/// Returns the span that the calling thread is in.
 #[inline(always)]
 pub(super) fn span() -> SpanId {
     SpanId::from_raw(span_word().map_or(0, |word| word.load(Ordering::Relaxed)))

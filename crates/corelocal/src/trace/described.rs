@@ -46,7 +46,7 @@ impl Recording {
         store(header::BUILD_ID, &[len as u8]);
     }
 
-    /// Where the description of a site is.
+    /// Returns where the description of a site is.
     fn place(number: u16) -> usize {
         HEADER_LEN + (usize::from(number) - 1) * SITE_LEN
     }

@@ -260,7 +260,7 @@ impl Drain {
         Ok(is_full)
     }
 
-    /// Whether a buffer is full. `None` behind the end of the memory.
+    /// Returns whether a buffer is full. `None` behind the end of the memory.
     fn is_full(&self, place: usize) -> io::Result<Option<bool>> {
         let mut head = [0; BUFFER_HEADER_LEN / 8];
         let is_there = self.memory.words(place, &mut head)? == head.len();
@@ -354,7 +354,7 @@ impl Drain {
         self.to.write_all_at(&header.bytes(), 0)
     }
 
-    /// The header of memory becomes that of the file.
+    /// Makes the header of memory that of the file.
     fn finish_header(&self, header: &mut Header, ending: u64) {
         header.set(header::BUFFERS_AT, BUFFERS_AT);
         header.set(header::PACKED, STREAM);
@@ -394,7 +394,7 @@ impl Drain {
     }
 }
 
-/// How many of these records are events of the program, or begins or ends of spans.
+/// Returns how many of these records are events of the program, or begins or ends of spans.
 fn records(words: &[u64], lost_site: u16) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some(&first) = words.get(at + 1) {

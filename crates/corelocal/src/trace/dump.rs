@@ -23,7 +23,7 @@ pub fn each_record(name: &str, mut each: impl FnMut([u64; 2])) {
     });
 }
 
-/// How many records are in memory. Async-signal-safe.
+/// Returns how many records are in memory. Async-signal-safe.
 pub(super) fn count() -> u64 {
     let mut count = 0;
     each_of_all(|_| count += 1);
@@ -100,7 +100,7 @@ mod to_files {
         made
     }
 
-    /// Whether a new recording may take this name.
+    /// Checks whether a new recording may take this name.
     ///
     /// # Errors
     /// A file is there that is no recording.
@@ -147,7 +147,7 @@ mod to_files {
         written.map_err(|errno| refused.unwrap_or(io::Error::from_raw_os_error(errno.0)))
     }
 
-    /// [`dump`] to a writer.
+    /// Does what [`dump`] does to a writer.
     ///
     /// # Errors
     /// The process records nothing, or the writer fails.
@@ -188,7 +188,7 @@ mod to_files {
         }
     }
 
-    /// The bytes of words, little endian.
+    /// Returns the bytes of words, little endian.
     pub(in crate::trace) fn bytes_of(words: &[u64]) -> Vec<u8> {
         let mut bytes = std::vec![0; 8 * words.len()];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -233,7 +233,7 @@ mod to_files {
             self.words[at / 8] = value;
         }
 
-        /// Where a buffer is.
+        /// Returns where a buffer is.
         pub(in crate::trace) fn buffer(&self, number: u64) -> usize {
             (self.get(header::BUFFERS_AT) + number * BUFFER_LEN as u64) as usize
         }

@@ -29,7 +29,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// A record without fields.
+    /// Creates a record without fields.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "of the macro alone")]
     pub const fn new() -> Encoder {
@@ -57,8 +57,8 @@ impl Encoder {
         }
     }
 
-    /// The length of so many bytes, of which as many follow as there is room for: whole elements of this size. Returns
-    /// their number.
+    /// Returns the length of so many bytes, of which as many follow as there is room for: whole elements of this size.
+    /// Returns their number.
     #[inline(always)]
     fn put_len(&mut self, bytes: usize, element: usize) -> usize {
         let room = (8 * MOST_WORDS).saturating_sub(self.at + 2);
@@ -68,7 +68,7 @@ impl Encoder {
         len
     }
 
-    /// A value of a type that is known at run time: its letter, and the value.
+    /// Writes a value of a type that is known at run time: its letter, and the value.
     pub fn put_any<T: Field + ?Sized>(&mut self, value: &T) {
         self.put([T::TYPE.of as u8]);
         value.put(self);
@@ -79,13 +79,13 @@ impl Encoder {
         self.put([0]);
     }
 
-    /// A text of a type that is known at run time.
+    /// Writes a text of a type that is known at run time.
     pub fn put_any_text(&mut self, text: fmt::Arguments<'_>) {
         self.put([Type::Str as u8]);
         self.put_text(text);
     }
 
-    /// A string: as much of the text as there is room for. Nothing is allocated.
+    /// Writes a string: as much of the text as there is room for. Nothing is allocated.
     pub(super) fn put_text(&mut self, text: fmt::Arguments<'_>) {
         let at = self.at;
         self.put([0; 2]);
@@ -101,14 +101,14 @@ impl Encoder {
         }
     }
 
-    /// A length, and as many bytes as there is room for.
+    /// Writes a length, and as many bytes as there is room for.
     #[inline]
     fn put_some(&mut self, bytes: &[u8]) {
         let len = self.put_len(bytes.len(), 1);
         self.put_bytes(&bytes[..len]);
     }
 
-    /// As many of these bytes as there is room for.
+    /// Writes as many of these bytes as there is room for.
     #[inline]
     fn put_bytes(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(8 * MOST_WORDS - self.at);
@@ -122,7 +122,7 @@ impl Encoder {
         }
     }
 
-    /// The words, the first of which says what happened at which site.
+    /// Returns the words, the first of which says what happened at which site.
     #[inline(always)]
     pub(super) fn finish(&mut self, what: u16) -> &[MaybeUninit<u64>] {
         let n = self.at.div_ceil(8);
@@ -167,7 +167,7 @@ pub trait Field: sealed::Sealed {
     /// The type in the recording.
     const TYPE: FieldType;
 
-    /// The bits of a value whose type has a length.
+    /// Returns the bits of a value whose type has a length.
     #[doc(hidden)]
     #[inline(always)]
     fn bits(&self) -> u64 {
@@ -238,7 +238,7 @@ impl<F: Fields> Packed<F> {
         _ => 0,
     };
 
-    /// The words, the first of which says what happened at which site.
+    /// Returns the words, the first of which says what happened at which site.
     #[inline(always)]
     pub(super) fn words(what: u16, fields: &F) -> [u64; FIXED] {
         let mut words = [0; FIXED];
@@ -252,7 +252,7 @@ pub(super) mod sealed {
     pub trait Sealed {}
 }
 
-/// The type of a field's value, for the macro.
+/// Returns the type of a field's value, for the macro.
 #[doc(hidden)]
 pub const fn type_of<T: Field + ?Sized>(_: &T) -> FieldType {
     T::TYPE

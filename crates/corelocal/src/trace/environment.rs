@@ -124,7 +124,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// A number of bytes: `64M`.
+/// Returns a number of bytes: `64M`.
 fn bytes(value: &str) -> Option<usize> {
     let unit = match value.as_bytes().last()? {
         b'K' => 10,
@@ -136,7 +136,7 @@ fn bytes(value: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_shl(unit).filter(|bytes| bytes >> unit > 0)
 }
 
-/// A time: `10s`, `500ms`, `2m`.
+/// Returns a time: `10s`, `500ms`, `2m`.
 fn time(value: &str) -> Option<Duration> {
     let (digits, unit) = value.split_at(value.find(|c: char| !c.is_ascii_digit())?);
     let number: u64 = digits.parse().ok()?;

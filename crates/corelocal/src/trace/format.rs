@@ -241,12 +241,12 @@ impl Type {
         Type::Duration,
     ];
 
-    /// The type with this letter.
+    /// Returns the type with this letter.
     pub fn of_letter(letter: u8) -> Option<Type> {
         Type::ALL.into_iter().find(|of| *of as u8 == letter)
     }
 
-    /// Its length in bytes; `None` if that differs from record to record.
+    /// Returns its length in bytes; `None` if that differs from record to record.
     pub const fn size(self) -> Option<usize> {
         match self {
             Type::U8 | Type::I8 | Type::Bool => Some(1),
@@ -274,12 +274,12 @@ impl From<Type> for FieldType {
 }
 
 impl FieldType {
-    /// Its length in bytes; `None` if that differs from record to record.
+    /// Returns its length in bytes; `None` if that differs from record to record.
     pub const fn size(self) -> Option<usize> {
         if self.is_array { None } else { self.of.size() }
     }
 
-    /// The type and the name of a field, from a line of a site's text.
+    /// Returns the type and the name of a field, from a line of a site's text.
     pub fn of_line(line: &str) -> Option<(FieldType, &str)> {
         let (is_array, line) =
             line.strip_prefix(ARRAY as char).map_or((false, line), |line| (true, line));
@@ -324,7 +324,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn of_number(number: u8) -> Option<Kind> {
         [Kind::Event, Kind::Span, Kind::TaskSpan].into_iter().find(|kind| *kind as u8 == number)
     }
@@ -351,12 +351,12 @@ impl Level {
     pub const ALL: [Level; 5] =
         [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
 
-    /// The level with this number.
+    /// Returns the level with this number.
     pub fn of_number(number: u8) -> Option<Level> {
         Level::ALL.into_iter().find(|level| *level as u8 == number)
     }
 
-    /// Its name: `INFO`.
+    /// Returns its name: `INFO`.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Error => "ERROR",
@@ -386,7 +386,7 @@ pub struct LinkedSite<'a> {
 }
 
 impl<'a> LinkedSite<'a> {
-    /// The site whose static begins these bytes.
+    /// Returns the site whose static begins these bytes.
     pub fn read(bytes: &'a [u8]) -> Option<LinkedSite<'a>> {
         let rest = bytes.strip_prefix(&LINKED_MARKER)?;
         let kind = Kind::of_number(*rest.first()?)?;

@@ -72,7 +72,7 @@ pub(super) enum By {
 }
 
 impl Own {
-    /// `None` before the first recording.
+    /// Returns `None` before the first recording.
     fn get() -> Option<&'static Own> {
         // SAFETY: null, or the page between slots and shared slots, which stays (1). Zeros are valid.
         unsafe { SLOTS.base().cast::<Own>().as_ref() }
@@ -84,13 +84,14 @@ pub(super) fn rules_are_changed() -> Option<&'static AtomicU64> {
     Own::get().map(|own| &own.rules_are_changed)
 }
 
-/// Threads without critical sections leave their buffers here for the next one. `None` before the first recording.
+/// Returns the threads without critical sections leave their buffers here for the next one. `None` before the first
+/// recording.
 pub(super) fn lanes() -> Option<&'static [AtomicPtr<Buffer>; 16]> {
     Own::get().map(|own| &own.lanes)
 }
 
 impl Recording {
-    /// The recording, if this process has one.
+    /// Returns the recording, if this process has one.
     pub(super) fn here() -> Option<Recording> {
         // Acquire: partner is the Release in `publish`.
         if Own::get()?.is_here.load(Ordering::Acquire) == 0 {
@@ -160,7 +161,8 @@ impl Recording {
         Some(recording)
     }
 
-    /// Whether it is the recording of this process still: not if a signal handler has forked, and this is the child.
+    /// Returns `true` if it is the recording of this process still: not if a signal handler has forked, and this is the
+    /// child.
     pub(super) fn is_current(&self) -> bool {
         Recording::here().is_some_and(|now| core::ptr::eq(now.start, self.start))
     }
@@ -172,19 +174,19 @@ impl Recording {
         }
     }
 
-    /// The word of the header at this offset.
+    /// Returns the word of the header at this offset.
     pub(super) fn word(&self, at: usize) -> &'static AtomicU64 {
         &self.start[at / 8]
     }
 
-    /// The lower half of a word of the header, as a futex word.
+    /// Returns the lower half of a word of the header, as a futex word.
     #[cfg(feature = "std")]
     pub(super) fn futex_word(&self, at: usize) -> &'static AtomicU32 {
         // SAFETY: within the mapping, which stays (1). The upper half is not used.
         unsafe { &*core::ptr::from_ref(self.word(at)).cast::<AtomicU32>() }
     }
 
-    /// A byte of the header or of the sites.
+    /// Returns a byte of the header or of the sites.
     pub(super) fn byte(&self, at: usize) -> &'static AtomicU8 {
         debug_assert!(at < BUFFERS_AT);
         let at = core::ptr::from_ref(self.start).cast::<u8>().wrapping_add(at);
@@ -192,7 +194,7 @@ impl Recording {
         unsafe { &*at.cast::<AtomicU8>() }
     }
 
-    /// The word at any offset; `None` behind the end.
+    /// Returns the word at any offset; `None` behind the end.
     #[cfg(feature = "std")]
     pub(super) fn any_word(&self, at: usize) -> Option<&'static AtomicU64> {
         let is_there = at % 8 == 0 && at < BUFFERS_AT + self.buffers * BUFFER_LEN;

@@ -132,8 +132,8 @@ impl<'a> Options<'a> {
         Options { min_age: if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }, ..self }
     }
 
-    /// A forked child records, too: its first event starts a recording of its own, with the same options, but without a
-    /// background thread. A file needs `%p` in its path then. Otherwise children record nothing.
+    /// Returns a forked child records, too: its first event starts a recording of its own, with the same options, but
+    /// without a background thread. A file needs `%p` in its path then. Otherwise children record nothing.
     #[must_use]
     pub const fn children(self) -> Options<'a> {
         Options { is_for_children: true, ..self }
@@ -178,17 +178,17 @@ impl<'a> Options<'a> {
         self.with(Background { is_wanted: false, ..self.background })
     }
 
-    /// How often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a second
-    /// unless told otherwise. So much of the last events is missing after SIGKILL or a crash.
+    /// Returns how often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a
+    /// second unless told otherwise. So much of the last events is missing after SIGKILL or a crash.
     #[must_use]
     pub const fn flush_interval(self, interval: Duration) -> Options<'a> {
         self.with(Background { flush_interval: interval, ..self.background })
     }
 
-    /// The length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes on in a
-    /// new file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2` to the
-    /// one before it, and so on. Each can be read by itself; a span may begin in one and end in the next. No limit
-    /// unless told otherwise.
+    /// Returns the length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes
+    /// on in a new file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2`
+    /// to the one before it, and so on. Each can be read by itself; a span may begin in one and end in the next. No
+    /// limit unless told otherwise.
     ///
     /// ```no_run
     /// use corelocal::trace::{self, Options};
@@ -202,14 +202,14 @@ impl<'a> Options<'a> {
         self.with(Background { max_file_bytes: bytes, ..self.background })
     }
 
-    /// How many files are kept with [`max_file_bytes`](Options::max_file_bytes), the newest included: 4 unless told
-    /// otherwise, and at least 2. The oldest one is replaced.
+    /// Returns how many files are kept with [`max_file_bytes`](Options::max_file_bytes), the newest included: 4 unless
+    /// told otherwise, and at least 2. The oldest one is replaced.
     #[must_use]
     pub const fn files(self, files: u32) -> Options<'a> {
         self.with(Background { files, ..self.background })
     }
 
-    /// Where dumps go that are made on a signal, on a panic, at exit, or by
+    /// Returns where dumps go that are made on a signal, on a panic, at exit, or by
     /// [`dump_if_slow`](super::dump_if_slow).
     ///
     /// ```no_run
@@ -223,7 +223,7 @@ impl<'a> Options<'a> {
         self.with(Background { dumps: Some(path), ..self.background })
     }
 
-    /// The least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told
+    /// Returns the least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told
     /// otherwise.
     #[must_use]
     pub const fn dump_pause(self, pause: Duration) -> Options<'a> {
@@ -333,12 +333,12 @@ pub(super) fn have_none_for_children() {
     CHILD_BUFFERS.store(0, Ordering::Relaxed);
 }
 
-/// Whether children have a recording of their own.
+/// Returns `true` if children have a recording of their own.
 pub(super) fn are_for_children() -> bool {
     CHILD_BUFFERS.load(Ordering::Relaxed) != 0
 }
 
-/// The options of a child's recording. `None` if children record nothing. Async-signal-safe.
+/// Returns the options of a child's recording. `None` if children record nothing. Async-signal-safe.
 pub(super) fn for_children() -> Option<Options<'static>> {
     let buffers = CHILD_BUFFERS.load(Ordering::Relaxed) as usize;
     if buffers == 0 {
@@ -353,7 +353,7 @@ pub(super) fn for_children() -> Option<Options<'static>> {
     Some(Options { buffers, file, min_age, is_drained, ..Options::flight_recorder() })
 }
 
-/// A path with the process id and this number in place of `%p` and `%n`. Async-signal-safe.
+/// Returns a path with the process id and this number in place of `%p` and `%n`. Async-signal-safe.
 pub(super) fn expand(path: &str, number: u64) -> Result<PathBuf, Errno> {
     if path.contains('\0') {
         return Err(Errno(libc::EINVAL));

@@ -3,7 +3,7 @@
 use crate::clock::Ticks;
 use crate::sys::without_libc::syscall;
 
-/// A random number; on a kernel that refuses, one that differs from call to call.
+/// Returns a random number; on a kernel that refuses, one that differs from call to call.
 pub(super) fn random() -> u64 {
     let mut number = [0; 8];
     let args = [number.as_mut_ptr() as usize, number.len(), libc::GRND_NONBLOCK as usize, 0, 0, 0];

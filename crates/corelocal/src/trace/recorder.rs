@@ -58,7 +58,7 @@ pub(super) fn record_as<F: Fields>(site: &'static Site, what: u16, fields: F) {
     }
 }
 
-/// The first words.
+/// Returns the first words.
 #[inline(always)]
 fn first<const N: usize>(words: [u64; FIXED]) -> [u64; N] {
     core::array::from_fn(|nth| words[nth])
@@ -178,7 +178,7 @@ fn lose(site: &Site) {
     }
 }
 
-/// [`record`] by the section `trace_context`, for the tests that disturb it: an event of two words.
+/// Does what [`record`] does by the section `trace_context`, for the tests that disturb it: an event of two words.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
@@ -198,7 +198,7 @@ pub fn record_as_owner(site: &'static Site, encoder: &mut Encoder) {
     }
 }
 
-/// [`record`] by the sections of times that are read before, for the tests that disturb them.
+/// Does what [`record`] does by the sections of times that are read before, for the tests that disturb them.
 #[doc(hidden)]
 #[inline(always)]
 pub fn record_timed<F: Fields>(site: &'static Site, fields: F) {

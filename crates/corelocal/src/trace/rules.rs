@@ -67,7 +67,7 @@ impl Rule {
         recording.byte(header::FIRST_RULE + self.0 * RULE_LEN + at).load(Ordering::Relaxed)
     }
 
-    /// The pattern, in an array that a zero byte ends.
+    /// Returns the pattern, in an array that a zero byte ends.
     fn pattern(self, recording: &Recording) -> [u8; RULE_LEN] {
         let mut pattern = core::array::from_fn(|at| match at + 1 {
             RULE_LEN => 0,
@@ -77,7 +77,7 @@ impl Rule {
         pattern
     }
 
-    /// How many events there are for each that is recorded; 0: none is.
+    /// Returns how many events there are for each that is recorded; 0: none is.
     fn every(self, recording: &Recording) -> u32 {
         match self.byte(recording, 0) {
             ON => 1,
@@ -109,8 +109,8 @@ fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Whether a rule concerns a site. `@level` stands for this level and more severe ones, if sites are switched on, and
-/// for this level and finer ones, if they are switched off.
+/// Returns `true` if a rule concerns a site. `@level` stands for this level and more severe ones, if sites are switched
+/// on, and for this level and finer ones, if they are switched off.
 fn concerns(pattern: &[u8], every: u32, site: &Site) -> bool {
     match pattern.strip_prefix(b"@") {
         Some(name) => site
@@ -125,7 +125,7 @@ fn level(name: &[u8]) -> Option<Level> {
     Level::ALL.into_iter().find(|level| level.name().as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// How many events of a site there are for each that is recorded; 0: none is.
+/// Returns how many events of a site there are for each that is recorded; 0: none is.
 pub(super) fn say(recording: &Recording, site: &Site) -> u32 {
     // Acquire: partner is the Release in `add`.
     let count = recording.word(header::RULES).load(Ordering::Acquire) % VERSION;
@@ -210,7 +210,7 @@ fn change(recording: &Recording, pattern: &[u8], every: u32) -> Result<(), Switc
     Ok(())
 }
 
-/// Whether the pattern matches all of the name: `*` stands for any bytes.
+/// Returns `true` if the pattern matches all of the name: `*` stands for any bytes.
 #[doc(hidden)]
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut in_name) = (0, 0);

@@ -68,7 +68,7 @@ impl Wanted {
         self.0 == 0
     }
 
-    /// The number of the site, if it is on.
+    /// Returns the number of the site, if it is on.
     #[inline(always)]
     pub(super) fn number(self) -> Option<u16> {
         (self.0 as i32 > 0).then_some(self.0 as u16)
@@ -81,7 +81,7 @@ impl fmt::Debug for Site {
     }
 }
 
-/// The byte, or a space in place of a control character: a line feed ends a name in the text.
+/// Returns the byte, or a space in place of a control character: a line feed ends a name in the text.
 const fn printable(byte: u8) -> u8 {
     if byte < b' ' { b' ' } else { byte }
 }
@@ -92,7 +92,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Sites that have no number.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// How many sites have no number, since there are too many.
+/// Returns how many sites have no number, since there are too many.
 pub(super) fn left_out() -> u64 {
     LEFT_OUT.load(Ordering::Relaxed)
 }
@@ -125,7 +125,7 @@ impl Site {
         }
     }
 
-    /// With a level.
+    /// Returns it with a level.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_level(mut self, level: Level) -> Site {
@@ -162,14 +162,14 @@ impl Site {
         ((mixed >> 32) * u64::from(self.every())) >> 32 == 0
     }
 
-    /// The number, if the site has one, on or off.
+    /// Returns the number, if the site has one, on or off.
     #[inline(always)]
     pub(super) fn any_number(&self) -> Option<u16> {
         let number = self.state.load(Ordering::Relaxed) & !NEW;
         (number != 0).then_some(number as u16)
     }
 
-    /// The number, if the site is on and not new.
+    /// Returns the number, if the site is on and not new.
     #[inline(always)]
     pub(super) fn number(&self) -> Option<u16> {
         let state = self.state.load(Ordering::Relaxed);
@@ -182,28 +182,28 @@ impl Site {
         self.state.load(Ordering::Relaxed) == NEW
     }
 
-    /// The event's name.
+    /// Returns the event's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it records.
+    /// Returns what it records.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How severe its events are.
+    /// Returns how severe its events are.
     pub fn level(&self) -> Option<Level> {
         Level::of_number(self.level)
     }
 
-    /// How many events there are for each that is recorded, as a rule: 1 unless [`sample`](super::sample) says
+    /// Returns how many events there are for each that is recorded, as a rule: 1 unless [`sample`](super::sample) says
     /// otherwise.
     pub fn every(&self) -> u32 {
         self.every.load(Ordering::Relaxed)
     }
 
-    /// How many of its events were lost.
+    /// Returns how many of its events were lost.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -290,13 +290,13 @@ impl Site {
         at + bytes.len().min(room)
     }
 
-    /// The number and the text of a registered site.
+    /// Returns the number and the text of a registered site.
     pub(super) fn description(&self) -> (u16, &[AtomicU8]) {
         let number = self.number.load(Ordering::Relaxed) as u16;
         (number, &self.text[..self.len.load(Ordering::Relaxed) as usize])
     }
 
-    /// Whether it records its events, or a part of them.
+    /// Returns `true` if it records its events, or a part of them.
     pub(super) fn is_on(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         state & !NEW != 0 && state & NEW != OFF
@@ -318,7 +318,7 @@ impl Site {
     }
 }
 
-/// All registered sites.
+/// Returns all registered sites.
 pub(super) fn all() -> impl Iterator<Item = &'static Site> {
     // Acquire: partner is the Release in `register`.
     let last = LAST.load(Ordering::Acquire);

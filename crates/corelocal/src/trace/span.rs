@@ -15,7 +15,7 @@ use super::recorder::record_as;
 use super::site::{Site, Wanted};
 use super::span_id::SpanId;
 
-/// The span that the calling thread is in. Async-signal-safe.
+/// Returns the span that the calling thread is in. Async-signal-safe.
 ///
 /// Another thread's span has it as its parent by `span!(parent: id; …)`. Always none on processors other than x86-64.
 #[inline]
@@ -51,7 +51,7 @@ impl Begun {
         Begun { site, id }
     }
 
-    /// Its id.
+    /// Returns its id.
     pub fn id(&self) -> SpanId {
         self.id
     }
@@ -99,7 +99,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Of a site that is off.
+    /// Returns that of a site that is off.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn off() -> Span {
@@ -125,7 +125,7 @@ impl Span {
         Span { open: Some((Begun { site, id }, entry)), of_this_thread: PhantomData }
     }
 
-    /// Its id, for spans of other threads that have it as their parent. None if the site is off.
+    /// Returns its id, for spans of other threads that have it as their parent. None if the site is off.
     #[must_use]
     pub fn id(&self) -> SpanId {
         self.open.map_or(SpanId::NONE, |(begun, _)| begun.id)
@@ -150,7 +150,7 @@ pub struct TaskSpan {
 }
 
 impl TaskSpan {
-    /// Of a site that is off.
+    /// Returns that of a site that is off.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn off() -> TaskSpan {
@@ -174,7 +174,7 @@ impl TaskSpan {
         TaskSpan { begun: Some(Begun { site, id }) }
     }
 
-    /// Its id, for spans that have it as their parent. None if the site is off.
+    /// Returns its id, for spans that have it as their parent. None if the site is off.
     #[must_use]
     pub fn id(&self) -> SpanId {
         self.begun.map_or(SpanId::NONE, |begun| begun.id)
@@ -188,7 +188,7 @@ impl TaskSpan {
         Entered { place, of_span: PhantomData, of_this_thread: PhantomData }
     }
 
-    /// A future that is in this span whenever it runs. The span ends when the future is dropped.
+    /// Returns a future that is in this span whenever it runs. The span ends when the future is dropped.
     ///
     /// ```
     /// # async fn query() -> u32 { 1 }

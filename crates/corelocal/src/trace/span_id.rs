@@ -17,19 +17,19 @@ impl SpanId {
     /// No span.
     pub const NONE: SpanId = SpanId(0);
 
-    /// As a number, to be passed on.
+    /// Returns it as a number, to be passed on.
     #[must_use]
     pub const fn as_raw(self) -> u64 {
         self.0
     }
 
-    /// From such a number.
+    /// Makes one from such a number.
     #[must_use]
     pub const fn from_raw(raw: u64) -> SpanId {
         SpanId(raw)
     }
 
-    /// A new one.
+    /// Returns a new one.
     #[inline(always)]
     pub(super) fn draw() -> SpanId {
         // Threads without words of their own share the numbers of thread 0.

@@ -50,7 +50,7 @@ pub(super) fn both() -> [u64; 2] {
     both_in(is_counted())
 }
 
-/// The same in another unit, as another process may have chosen it.
+/// Returns the same in another unit, as another process may have chosen it.
 pub(super) fn both_in(is_counted: bool) -> [u64; 2] {
     let ticks = Ticks::now_ordered().as_raw();
     let monotonic = clock::monotonic();

@@ -61,32 +61,32 @@ impl Default for TraceParent {
 }
 
 impl TraceParent {
-    /// A new trace, with a random id, whose first span has no parent. One system call (`getrandom(2)`).
+    /// Creates a new trace, with a random id, whose first span has no parent. One system call (`getrandom(2)`).
     #[must_use]
     pub fn new() -> TraceParent {
         let trace = u128::from(random()) << 64 | u128::from(random());
         TraceParent { trace: trace.max(1), parent: 0, flags: 1 }
     }
 
-    /// For a request that is made in this span: the same trace, with the span as the parent.
+    /// Returns that for a request that is made in this span: the same trace, with the span as the parent.
     #[must_use]
     pub fn child(self, span: SpanId) -> TraceParent {
         TraceParent { parent: global_id(span), ..self }
     }
 
-    /// The id of the trace.
+    /// Returns the id of the trace.
     #[must_use]
     pub fn trace_id(self) -> u128 {
         self.trace
     }
 
-    /// The id of the parent; 0 for the first span of a trace.
+    /// Returns the id of the parent; 0 for the first span of a trace.
     #[must_use]
     pub fn parent_id(self) -> u64 {
         self.parent
     }
 
-    /// Whether the caller records its part of the trace.
+    /// Returns `true` if the caller records its part of the trace.
     #[must_use]
     pub fn is_sampled(self) -> bool {
         self.flags & 1 != 0
@@ -108,7 +108,7 @@ impl FromStr for TraceParent {
     }
 }
 
-/// As [`FromStr`], but for the first span of a trace, too, which has no parent: as recordings have it.
+/// Does what [`FromStr`] does, but for the first span of a trace, too, which has no parent: as recordings have it.
 #[doc(hidden)]
 pub fn parse(text: &str) -> Option<TraceParent> {
     let digits = |part: &str, len: usize| {
@@ -125,14 +125,14 @@ pub fn parse(text: &str) -> Option<TraceParent> {
     (is_known && trace != 0).then_some(TraceParent { trace, parent, flags })
 }
 
-/// A span's id as other processes know it. None stays none.
+/// Returns a span's id as other processes know it. None stays none.
 fn global_id(span: SpanId) -> u64 {
     let key = Recording::here()
         .map_or(0, |recording| recording.word(header::SPAN_KEY).load(Ordering::Relaxed));
     combine(span.as_raw(), key)
 }
 
-/// A span's id and the number of its recording.
+/// Returns a span's id and the number of its recording.
 #[doc(hidden)]
 #[must_use]
 pub fn combine(span: u64, key: u64) -> u64 {

@@ -82,7 +82,7 @@ impl Stored {
         Stored { converter, epoch, ticks }
     }
 
-    /// A contestant that converts them all, again and again.
+    /// Returns a contestant that converts them all, again and again.
     fn each(&self, mut convert: impl FnMut(&Stored, &mut [u64]) + 'static) -> Loop<'static> {
         let (stored, mut times) = (self.clone(), vec![0; BATCH]);
         repeating(move |values| {

@@ -21,7 +21,7 @@ pub struct Rival {
     pub is_fast: bool,
 }
 
-/// The clock of the crate of this name.
+/// Returns the clock of the crate of this name.
 ///
 /// # Errors
 /// When the shared object is not where a build leaves it, or cannot be loaded.
@@ -64,7 +64,7 @@ pub fn load_rivals() -> anyhow::Result<()> {
     object::rivals().map(|_| ())
 }
 
-/// Abseil's `absl::GetCurrentTimeNanos`.
+/// Finds Abseil's `absl::GetCurrentTimeNanos`.
 ///
 /// # Errors
 /// When there is no Abseil of a version whose name is known.

@@ -49,7 +49,7 @@ impl Table for ClockPage {
     }
 }
 
-/// A state like that of a well kept clock.
+/// Returns a state like that of a well kept clock.
 fn state() -> State {
     State {
         counter_kind: vmclock::COUNTER_TSC,

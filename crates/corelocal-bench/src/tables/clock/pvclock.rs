@@ -124,7 +124,7 @@ mod x86 {
         unsafe { _rdtsc() }
     }
 
-    /// The time of a counter value, by the fields of a page.
+    /// Returns the time of a counter value, by the fields of a page.
     #[inline(always)]
     fn time(page: &Page, counter: u64) -> u64 {
         let delta = counter.wrapping_sub(page.tsc_timestamp);
@@ -148,7 +148,7 @@ mod x86 {
             Pages((0..4096).map(|_| UnsafeCell::new(page)).collect())
         }
 
-        /// The fields as they are now.
+        /// Returns the fields as they are now.
         #[inline(always)]
         fn load(&self, cpu: usize) -> Page {
             // SAFETY: a page that is there, and is only read. Volatile: a host could write it.
@@ -161,7 +161,7 @@ mod x86 {
             unsafe { (&raw const (*self.0[cpu & 4095].get()).version).read_volatile() }
         }
 
-        /// `vread_pvclock` until Linux 4.4.
+        /// Reads as `vread_pvclock` until Linux 4.4.
         #[inline(always)]
         pub fn of_this_cpu(&self) -> (u64, bool) {
             loop {
@@ -193,7 +193,7 @@ mod x86 {
             }
         }
 
-        /// `vread_pvclock` since Linux 4.5.
+        /// Reads as `vread_pvclock` since Linux 4.5.
         #[inline(always)]
         pub fn first(&self) -> (u64, bool) {
             loop {

@@ -67,7 +67,7 @@ fn of(clock: &'static str) -> Probe<'static> {
     })
 }
 
-/// In the child: microseconds until the clock of this name has told the time once.
+/// Measures in the child: microseconds until the clock of this name has told the time once.
 fn start(args: &[String]) -> anyhow::Result<Value> {
     // What every process pays at its first look at the clock: the vDSO's pages come in.
     let _ = Instant::now().elapsed();

@@ -23,13 +23,13 @@ struct Drift {
 }
 
 impl From<Loop<'static>> for Watched {
-    /// What is no clock, or one of another kind: its cost alone.
+    /// Returns what is no clock, or one of another kind: its cost alone.
     fn from(run: Loop<'static>) -> Watched {
         Watched { run, clock: None }
     }
 }
 
-/// A loop that reads a clock, and the same clock in nanoseconds from any zero.
+/// Returns a loop that reads a clock, and the same clock in nanoseconds from any zero.
 pub fn watched(run: Loop<'static>, read: impl FnMut() -> u64 + 'static) -> Watched {
     Watched { run, clock: Some(Drift { read: Box::new(read), first: None }) }
 }
@@ -39,7 +39,7 @@ impl Drift {
         (Offset::of(libc::CLOCK_MONOTONIC, &mut self.read), kernel(libc::CLOCK_MONOTONIC))
     }
 
-    /// Microseconds a minute since the first look.
+    /// Returns the microseconds a minute since the first look.
     fn so_far(&mut self) -> f64 {
         let (offset, now) = self.look();
         let (first, then) = *self.first.get_or_insert((offset, now));
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use corelocal_support::measure::loops::loop_of;
 
-    /// A clock that gains one part in a hundred: 600 ms a minute.
+    /// Returns a clock that gains one part in a hundred: 600 ms a minute.
     fn fast() -> u64 {
         let time = kernel(libc::CLOCK_MONOTONIC);
         time + time / 100

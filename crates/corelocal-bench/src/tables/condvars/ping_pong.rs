@@ -17,7 +17,7 @@ use crate::tables::lockstep::{Steps, together};
 /// Threads that one notification wakes.
 pub const CROWD: usize = 32;
 
-/// Round trips of two threads, on so many cpus.
+/// Measures round trips of two threads, on so many cpus.
 pub fn round_trips<M: Monitor>(cpus: usize) -> anyhow::Result<Steps> {
     let allowed = affinity::allowed().context("the cpus to use are unknown")?;
     ensure!(cpus <= allowed.len(), "there is only one cpu");

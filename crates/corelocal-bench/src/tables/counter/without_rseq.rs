@@ -35,7 +35,7 @@ impl Contestant {
         Self::Here(checked(build))
     }
 
-    /// Our counter where rseq is refused.
+    /// Returns our counter where rseq is refused.
     pub fn without_rseq() -> Self {
         Self::WithoutRseq { threads: 1, slice: Duration::ZERO }
     }
@@ -72,7 +72,7 @@ impl Body for Contestant {
     }
 }
 
-/// In the child: one round, after one that warms up, with as many threads and for as long as it is told.
+/// Runs in the child: one round, after one that warms up, with as many threads and for as long as it is told.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
     let [threads, slice] = args else { anyhow::bail!("expected threads and nanoseconds") };
     let (threads, slice): (usize, u64) = (threads.parse()?, slice.parse()?);

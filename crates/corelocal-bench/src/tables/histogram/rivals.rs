@@ -17,7 +17,7 @@ use crate::tables::recorder;
 /// Buckets are so much wider than the one below.
 const WIDTH: f64 = 0.01;
 
-/// `record(data, value)` in a loop; `total(data)` counts what is there.
+/// Calls `record(data, value)` in a loop; `total(data)` counts what is there.
 pub fn recording<D: Send + Sync + 'static>(
     data: D,
     record: impl Fn(&D, u64) + Send + Sync + 'static,
@@ -47,7 +47,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Two significant digits, which is a width of 1 %, and room for all values, so that none makes it
+/// Returns two significant digits, which is a width of 1 %, and room for all values, so that none makes it
 /// grow.
 fn hdr() -> anyhow::Result<Histogram<u64>> {
     Histogram::new_with_max(1 << 25, 2).context("hdrhistogram refuses its settings")
@@ -61,7 +61,7 @@ pub fn hdr_in_mutex() -> Made {
     recording(Mutex::new(hdr()?), record, |hdr| locked(hdr).len())
 }
 
-/// Its shared kind: threads record into their own histograms, which are merged when they are read.
+/// Returns its shared kind: threads record into their own histograms, which are merged when they are read.
 pub fn hdr_recorders() -> Made {
     struct Recorders {
         shared: Mutex<SyncHistogram<u64>>,

@@ -219,7 +219,7 @@ impl<T, L: Library> Drop for Reads<'_, T, L> {
     }
 }
 
-/// Whether a row of this id has no library here, which is no fault of the table.
+/// Returns `true` if a row of this id has no library here, which is no fault of the table.
 #[cfg(test)]
 pub fn is_missing(row: &str) -> bool {
     match row {

@@ -44,7 +44,7 @@ impl Number {
         (0..self.limbs).map(limb).sum()
     }
 
-    /// A new number from two.
+    /// Returns a new number from two.
     fn from(a: &Number, b: &Number, op: impl Fn(u128, u128) -> u128) -> Number {
         Number::new(op(a.value(), b.value()))
     }
@@ -57,7 +57,7 @@ impl Drop for Number {
     }
 }
 
-/// So many terms; an operation is a number.
+/// Computes so many terms; an operation is a number.
 pub fn factor(times: u64) -> anyhow::Result<Did> {
     /// New numbers of a term.
     const NUMBERS: u64 = 11;
@@ -91,7 +91,7 @@ pub fn factor(times: u64) -> anyhow::Result<Did> {
     Ok(Did::alone(terms * NUMBERS, wall))
 }
 
-/// By doubling, since the square itself has more than 128 bits.
+/// Squares by doubling, since the square itself has more than 128 bits.
 fn squared_modulo_n(value: u128) -> u128 {
     (0..128).rev().fold(0, |sum, bit| {
         let added = if value >> bit & 1 == 1 { value } else { 0 };

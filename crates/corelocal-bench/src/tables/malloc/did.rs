@@ -16,12 +16,12 @@ pub struct Did {
 }
 
 impl Did {
-    /// One thread.
+    /// Returns one thread.
     pub fn alone(ops: u64, wall: Duration) -> Self {
         Self::on(1, ops, wall)
     }
 
-    /// Threads that each do whole operations.
+    /// Returns the threads that each do whole operations.
     pub fn on(threads: usize, ops: u64, wall: Duration) -> Self {
         Did { ops, threads, wall, lanes: threads }
     }
@@ -31,7 +31,7 @@ impl Did {
         Did { ops, threads: 2 * pairs, wall, lanes: pairs }
     }
 
-    /// Nanoseconds that an operation took, waiting included: those of the threads that had a cpu.
+    /// Returns the nanoseconds that an operation took, waiting included: those of the threads that had a cpu.
     pub fn ns(&self, cpus: usize) -> f64 {
         // Pairs take two cpus for each lane.
         let width = self.threads / self.lanes;

@@ -22,17 +22,17 @@ impl Piece {
     /// None.
     pub const NONE: Piece = Piece(std::ptr::null_mut());
 
-    /// As a number, for shared words.
+    /// Returns it as a number, for shared words.
     pub fn into_word(self) -> *mut u8 {
         self.0
     }
 
-    /// Back from [`into_word`](Self::into_word).
+    /// Converts back from [`into_word`](Self::into_word).
     pub fn from_word(word: *mut u8) -> Self {
         Piece(word)
     }
 
-    /// Whether there is any memory.
+    /// Returns `true` if there is any memory.
     pub fn is_some(self) -> bool {
         !self.0.is_null()
     }
@@ -46,7 +46,7 @@ impl Piece {
         unsafe { self.0.cast::<u64>().write_volatile(value) };
     }
 
-    /// The first word.
+    /// Returns the first word.
     ///
     /// # Safety
     /// - The piece has 8 initialised bytes, and no thread writes to it.
@@ -76,14 +76,14 @@ impl Piece {
     }
 }
 
-/// `malloc`.
+/// Calls `malloc`.
 #[inline(always)]
 pub fn take(size: usize) -> Piece {
     // SAFETY: takes a number.
     Piece::new(unsafe { libc::malloc(size) })
 }
 
-/// `calloc` of single bytes. One in the middle is looked at.
+/// Calls `calloc` of single bytes. One in the middle is looked at.
 #[inline(always)]
 pub fn take_zeroed(size: usize) -> Piece {
     // SAFETY: takes numbers.
@@ -96,14 +96,14 @@ pub fn take_zeroed(size: usize) -> Piece {
     Piece::new(pointer)
 }
 
-/// `aligned_alloc`.
+/// Calls `aligned_alloc`.
 #[inline(always)]
 pub fn take_aligned(align: usize, size: usize) -> Piece {
     // SAFETY: takes numbers.
     Piece::new(unsafe { libc::aligned_alloc(align, size) })
 }
 
-/// `realloc`.
+/// Calls `realloc`.
 ///
 /// # Safety
 /// - The piece is there, and is gone afterwards.
@@ -113,7 +113,7 @@ pub unsafe fn resize(piece: Piece, size: usize) -> Piece {
     Piece::new(unsafe { libc::realloc(piece.0.cast(), size) })
 }
 
-/// `free`.
+/// Calls `free`.
 ///
 /// # Safety
 /// - The piece is there, or [`Piece::NONE`]; it is gone afterwards.
@@ -128,12 +128,12 @@ pub unsafe fn give(piece: Piece) {
 pub struct Random(u64);
 
 impl Random {
-    /// The same ones for the same seed.
+    /// Returns the same ones for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next one.
+    /// Returns the next one.
     #[inline(always)]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
@@ -142,7 +142,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// One below `limit`, which is not 0.
+    /// Returns one below `limit`, which is not 0.
     #[inline(always)]
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
@@ -158,7 +158,7 @@ impl Random {
     }
 }
 
-/// The time from the first beginning to the last end of `work`, on so many threads that begin together.
+/// Returns the time from the first beginning to the last end of `work`, on so many threads that begin together.
 pub fn together(threads: usize, work: impl Fn(usize) + Sync) -> Duration {
     if threads == 1 {
         let begin = Instant::now();

@@ -3,7 +3,7 @@
 use super::did::Did;
 use super::heap::{Piece, Random, give, take, together};
 
-/// Sixteen pieces of 1 to 8 MiB, of which a random one is replaced again and again.
+/// Keeps sixteen pieces of 1 to 8 MiB, of which a random one is replaced again and again.
 pub fn churn(times: u64) -> Did {
     const LIVE: usize = 16;
     let wall = together(1, |_| {

@@ -137,7 +137,7 @@ impl Body for Server {
     }
 }
 
-/// In the child: microseconds of requests.
+/// Measures in the child: microseconds of requests.
 fn child(args: &[String]) -> anyhow::Result<Value> {
     let [requests] = args else { anyhow::bail!("expected a number of requests") };
     let mut nanos = serve(requests.parse()?)?;
@@ -147,7 +147,7 @@ fn child(args: &[String]) -> anyhow::Result<Value> {
     Ok(json!({ "malloc": whose(), "mean": mean, "p99": at(0.99), "p999": at(0.999) }))
 }
 
-/// Nanoseconds of each request that counts.
+/// Returns the nanoseconds of each request that counts.
 fn serve(requests: usize) -> anyhow::Result<Vec<u64>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no loopback device")?;
     let address = listener.local_addr()?;
@@ -174,7 +174,7 @@ fn serve(requests: usize) -> anyhow::Result<Vec<u64>> {
     })
 }
 
-/// A client: so many requests, one after the other.
+/// Returns a client: so many requests, one after the other.
 fn ask_all(mut connection: TcpStream, seed: u64, requests: usize) -> anyhow::Result<Vec<u64>> {
     let mut nanos = Vec::with_capacity(requests);
     let mut random = Random::new(seed);
@@ -200,7 +200,7 @@ fn ask_all(mut connection: TcpStream, seed: u64, requests: usize) -> anyhow::Res
     Ok(nanos)
 }
 
-/// A thread of the server, until its client has gone.
+/// Runs a thread of the server, until its client has gone.
 fn answer_all(mut connection: TcpStream, cache: &[Mutex<Option<Vec<u8>>>]) {
     let mut request = [0; 16];
     while connection.read_exact(&mut request).is_ok() {
@@ -228,7 +228,7 @@ fn answer_all(mut connection: TcpStream, cache: &[Mutex<Option<Vec<u8>>>]) {
     }
 }
 
-/// The fields of a request: names and values with memory of their own.
+/// Returns the fields of a request: names and values with memory of their own.
 fn tree(seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut random = Random::new(seed);
     let mut fields = Vec::new();
@@ -239,7 +239,7 @@ fn tree(seed: u64) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-/// The sum that the answer to a request has.
+/// Returns the sum that the answer to a request has.
 fn expected(seed: u64) -> u64 {
     let mut random = Random::new(seed);
     (0..FIELDS)

@@ -5,7 +5,7 @@
 use super::did::Did;
 use super::heap::{Piece, Random, give, resize, take, take_aligned, take_zeroed, together};
 
-/// One piece, taken and given back at once.
+/// Returns one piece, taken and given back at once.
 pub fn pair(size: usize, times: u64) -> Did {
     let wall = together(1, |_| {
         for _ in 0..times {
@@ -16,7 +16,7 @@ pub fn pair(size: usize, times: u64) -> Did {
     Did::alone(times, wall)
 }
 
-/// The same with sizes that vary.
+/// Returns the same with sizes that vary.
 pub fn pair_mixed(times: u64) -> Did {
     let mut random = Random::new(1);
     let sizes: Vec<usize> = (0..1024).map(|_| random.size(16, 6)).collect();
@@ -29,7 +29,7 @@ pub fn pair_mixed(times: u64) -> Did {
     Did::alone(times, wall)
 }
 
-/// Many out, then all of them in, in the same order.
+/// Takes many out, then all of them in, in the same order.
 pub fn out_then_in(count: usize, times: u64) -> Did {
     let wall = together(1, |_| {
         let mut out = Vec::with_capacity(count);
@@ -44,7 +44,7 @@ pub fn out_then_in(count: usize, times: u64) -> Did {
     Did::alone(times / count as u64 * count as u64, wall)
 }
 
-/// Zeroed memory.
+/// Takes zeroed memory.
 pub fn zeroed(times: u64) -> Did {
     let wall = together(1, |_| {
         for _ in 0..times {
@@ -55,7 +55,7 @@ pub fn zeroed(times: u64) -> Did {
     Did::alone(times, wall)
 }
 
-/// Aligned memory.
+/// Takes aligned memory.
 pub fn aligned(times: u64) -> Did {
     let wall = together(1, |_| {
         for _ in 0..times {
@@ -66,7 +66,7 @@ pub fn aligned(times: u64) -> Did {
     Did::alone(times, wall)
 }
 
-/// A buffer that grows by 64 bytes at a time, up to 4 KiB.
+/// Returns a buffer that grows by 64 bytes at a time, up to 4 KiB.
 pub fn growing(times: u64) -> Did {
     let wall = together(1, |_| {
         let mut piece = take(64);
@@ -87,7 +87,7 @@ pub fn growing(times: u64) -> Did {
     Did::alone(times, wall)
 }
 
-/// So many live pieces, of which a random one is replaced again and again. Each thread has its own.
+/// Keeps so many live pieces, of which a random one is replaced again and again. Each thread has its own.
 pub fn churn(threads: usize, live: usize, doublings: u32, times: u64) -> Did {
     let each = times / threads as u64;
     let slots: Vec<Vec<Piece>> = (0..threads)
@@ -119,7 +119,7 @@ pub fn churn(threads: usize, live: usize, doublings: u32, times: u64) -> Did {
     Did::on(threads, each * threads as u64, wall)
 }
 
-/// Threads that take a hundred and give them back.
+/// Returns the threads that take a hundred and give them back.
 pub fn batches(threads: usize, times: u64) -> Did {
     const BATCH: usize = 100;
     let rounds = times / (threads * BATCH) as u64;

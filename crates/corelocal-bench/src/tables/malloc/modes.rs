@@ -98,7 +98,7 @@ struct Task {
     scale: f64,
 }
 
-/// Nanoseconds of an operation.
+/// Returns the nanoseconds of an operation.
 fn measure(malloc: &Malloc, words: &str, load: Option<f64>, scale: f64) -> anyhow::Result<f64> {
     let task = serde_json::to_string(&Task { load: load.unwrap_or(0.0) as usize, scale })?;
     let env = [("CORELOCAL_MALLOC", words)];
@@ -106,7 +106,7 @@ fn measure(malloc: &Malloc, words: &str, load: Option<f64>, scale: f64) -> anyho
     figures["ns"].as_f64().context("the process reported no time")
 }
 
-/// In the child.
+/// Runs in the child.
 fn child_of_a_mode(args: &[String]) -> anyhow::Result<Value> {
     let [task] = args else { anyhow::bail!("expected one task") };
     let Task { load, scale } = serde_json::from_str(task)?;

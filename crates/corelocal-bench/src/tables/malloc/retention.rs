@@ -154,7 +154,7 @@ fn filled(mut row: Row, samples: Result<[Vec<f64>; 7], String>) -> Row {
     row
 }
 
-/// MiB at each of the moments.
+/// Returns the MiB at each of the moments.
 fn looks(malloc: &Malloc, words: &str, size: Size) -> anyhow::Result<[f64; 7]> {
     let mut all = Vec::new();
     for what in ["idle", "retain"] {
@@ -167,7 +167,7 @@ fn looks(malloc: &Malloc, words: &str, size: Size) -> anyhow::Result<[f64; 7]> {
     all.try_into().map_err(|_| anyhow!("a process reported too few samples"))
 }
 
-/// In the child.
+/// Runs in the child.
 fn child(args: &[String]) -> anyhow::Result<Value> {
     let [what, size] = args else { anyhow::bail!("expected a load and its size") };
     let size: Size = serde_json::from_str(size)?;
@@ -185,7 +185,7 @@ fn look() -> anyhow::Result<u64> {
         .context("this process cannot read its own memory use; is /proc mounted?")
 }
 
-/// Threads that sleep after they have used memory; then they end.
+/// Returns the threads that sleep after they have used memory; then they end.
 fn idle(size: Size) -> anyhow::Result<Vec<u64>> {
     const MIB: usize = 1 << 20;
     // All have used theirs; all may end.
@@ -220,7 +220,7 @@ fn idle(size: Size) -> anyhow::Result<Vec<u64>> {
     Ok(vec![asleep, look()?])
 }
 
-/// Much memory that is given back in two parts.
+/// Takes much memory, which is given back in two parts.
 fn retain(size: Size) -> anyhow::Result<Vec<u64>> {
     let mut random = Random::new(9);
     // One of fifty is kept for longer.
@@ -257,7 +257,7 @@ fn retain(size: Size) -> anyhow::Result<Vec<u64>> {
     Ok(vec![out, rest, none, asleep, look()?])
 }
 
-/// A list through the pieces themselves. Each has 64 bytes at least.
+/// Returns a list through the pieces themselves. Each has 64 bytes at least.
 fn linked(piece: Piece, next: Piece) -> Piece {
     // SAFETY: the piece has room for a word, and is the caller's.
     unsafe { piece.mark(next.into_word() as u64) };

@@ -11,7 +11,7 @@ pub const BASELINE: &str = "libc";
 /// A row and its malloc, or why there is none.
 pub type Rival = (Row, Result<Malloc, String>);
 
-/// All of them, in the order of the tables.
+/// Returns all of them, in the order of the tables.
 pub fn all() -> Vec<Rival> {
     let reason = |error: anyhow::Error| format!("{error:#}");
     let libc = Malloc::of_libc();
@@ -47,7 +47,7 @@ pub fn all() -> Vec<Rival> {
     rivals
 }
 
-/// The contest with a row for each.
+/// Returns the contest with a row for each.
 pub fn enter<B>(mut contest: Contest<B>, body: impl Fn(Malloc) -> B) -> Contest<B> {
     for (row, malloc) in all() {
         contest = match malloc {

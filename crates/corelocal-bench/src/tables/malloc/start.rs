@@ -40,7 +40,7 @@ impl Table for Start {
     }
 }
 
-/// Microseconds of one start.
+/// Returns the microseconds of one start.
 fn start(malloc: &Malloc) -> anyhow::Result<f64> {
     let places = ["/bin/true", "/usr/bin/true"];
     let program = places.into_iter().find(|path| Path::new(path).exists());

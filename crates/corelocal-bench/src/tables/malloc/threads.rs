@@ -54,7 +54,7 @@ pub fn larson(threads: usize, times: u64) -> Did {
     Did::on(threads, each * GENERATIONS * threads as u64, begin.elapsed())
 }
 
-/// Half of the threads take batches, the other half gives them back; the batches too are pieces.
+/// Lets half of the threads take batches, the other half gives them back; the batches too are pieces.
 pub fn xmalloc(threads: usize, times: u64) -> Did {
     const BATCH: usize = 120;
     const MOST: usize = 256;
@@ -98,7 +98,7 @@ pub fn xmalloc(threads: usize, times: u64) -> Did {
     Did::on(threads, batches * (makers * BATCH) as u64, wall)
 }
 
-/// Rounds of threads that take pieces of all sizes, keep some, give back some and swap some with others.
+/// Returns the rounds of threads that take pieces of all sizes, keep some, give back some and swap some with others.
 /// Every piece says how large it is; that is looked at when it is given back.
 pub fn mstress(threads: usize, times: u64) -> Did {
     const ROUNDS: u64 = 4;
@@ -208,7 +208,7 @@ unsafe impl Sync for Block {}
 impl Block {
     const SIZE: usize = 256;
 
-    /// Until the block is as wished; acquires what its last owner did.
+    /// Waits until the block is as wished; acquires what its last owner did.
     fn wait_until(&self, is_full: bool) {
         let mut turns = 0;
         // Acquire, to the release of `hand_over`.

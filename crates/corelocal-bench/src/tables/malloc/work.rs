@@ -120,7 +120,7 @@ pub fn under(
     under_with(malloc, child, args, &[], limit)
 }
 
-/// [`under`], with more in the environment.
+/// Does what [`under`] does, with more in the environment.
 ///
 /// # Errors
 /// As for [`measure`].
@@ -149,12 +149,12 @@ pub fn under_with(
     Ok(value)
 }
 
-/// Whose malloc this process has, for an answer.
+/// Says whose malloc this process has, for an answer.
 pub fn whose() -> String {
     mallocs::of_this_process().to_string_lossy().into_owned()
 }
 
-/// In the child.
+/// Runs in the child.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
     let [task] = args else { anyhow::bail!("expected one task") };
     let Task { work, scale } = serde_json::from_str(task)?;

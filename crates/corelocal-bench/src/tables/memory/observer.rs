@@ -30,7 +30,7 @@ use super::LIMIT;
 /// The name of the child process.
 pub const CHILD: &str = "memory";
 
-/// Bytes of the smallest piece of memory there is.
+/// Returns the bytes of the smallest piece of memory there is.
 pub fn page() -> u64 {
     // SAFETY: no preconditions.
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
@@ -173,7 +173,7 @@ impl Look {
         })
     }
 
-    /// All threads through all steps, the calling one among them; the bytes that were resident after
+    /// Returns all threads through all steps, the calling one among them; the bytes that were resident after
     /// each.
     fn through(self, steps: Vec<Step>) -> anyhow::Result<Vec<usize>> {
         let barrier = Barrier::new(self.threads.max(1));
@@ -200,7 +200,7 @@ impl Look {
     }
 }
 
-/// In the child.
+/// Runs in the child.
 pub fn child(args: &[String]) -> anyhow::Result<Value> {
     let [look] = args else { bail!("one argument is needed, the scenario") };
     let look: Look = serde_json::from_str(look)?;

@@ -41,7 +41,7 @@ struct List {
     counts: Counts,
 }
 
-/// The contestant.
+/// Returns the contestant.
 pub fn in_list() -> Made {
     let heads = (0..corelocal::cid::capacity()).map(|_| Head::default()).collect();
     let list = List { turns: turns()?, heads, counts: Counts::default() };

@@ -35,7 +35,7 @@ impl Object {
 
 /// A pool as the turns use it.
 pub trait Store: Send + Sync + 'static {
-    /// An object, if there is one.
+    /// Returns an object, if there is one.
     fn take(&self) -> Option<Item>;
 
     /// Gives an object back.
@@ -52,7 +52,7 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
-    /// How many objects went away with the threads that had them, since the last call.
+    /// Returns how many objects went away with the threads that had them, since the last call.
     fn gone(&self) -> u64 {
         0
     }
@@ -97,20 +97,20 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// A new object.
+    /// Returns a new object.
     #[cold]
     pub fn make(&self) -> Item {
         Object::boxed(self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An object for which there was no room.
+    /// Refuses an object for which there was no room.
     #[cold]
     pub fn refuse(&self, item: Item) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         drop(item);
     }
 
-    /// Not all turns were taken.
+    /// Fails: not all turns were taken.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -139,14 +139,14 @@ impl Counts {
     }
 }
 
-/// The item, as if other code had used it, so that the compiler can assume nothing about it.
+/// Returns the item, as if other code had used it, so that the compiler can assume nothing about it.
 #[inline(always)]
 fn used(item: Item) -> Item {
     // SAFETY: the pointer is the one that the box was, and nothing else has it.
     unsafe { Box::from_raw(opaque(Box::into_raw(item))) }
 }
 
-/// The turn without a pool.
+/// Returns the turn without a pool.
 pub fn allocation() -> Made {
     struct Allocation;
     impl Subject for Allocation {

@@ -95,7 +95,7 @@ struct Shift {
     slice: Duration,
 }
 
-/// A contestant whose queue is made anew for every number of producers.
+/// Returns a contestant whose queue is made anew for every number of producers.
 pub fn relay(build: fn() -> Made) -> Relay {
     Relay { build, shift: None }
 }

@@ -9,7 +9,7 @@ use super::relay::{Passing, Queue};
 
 type Made = anyhow::Result<Arc<dyn Passing>>;
 
-/// Items from `pop` until it has none or gave `most`.
+/// Returns the items from `pop` until it has none or gave `most`.
 fn take(most: u64, mut pop: impl FnMut() -> Option<u64>, mut each: impl FnMut(u64)) {
     for _ in 0..most {
         match pop() {

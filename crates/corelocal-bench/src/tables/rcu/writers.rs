@@ -98,7 +98,7 @@ fn in_child(id: &str, x: Option<f64>) -> anyhow::Result<f64> {
     value.as_f64().context("the process told no number")
 }
 
-/// Nanoseconds of an item, for the contestant and the number of threads that `args` name.
+/// Returns the nanoseconds of an item, for the contestant and the number of threads that `args` name.
 fn child(args: &[String]) -> anyhow::Result<Value> {
     let [id, threads] = args else { bail!("needs a contestant and a number of threads") };
     let (_, _, free) =

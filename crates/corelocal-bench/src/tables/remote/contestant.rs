@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// A container, what threads do with it, and what is done to it from afar.
 pub trait Subject: Send + Sync {
-    /// One step of a busy thread; returns what it put in.
+    /// Returns one step of a busy thread; returns what it put in.
     fn step(&self) -> u64;
 
     /// Acts on a slot or on all; returns what was taken out, `None` where it is not about that.
@@ -45,7 +45,7 @@ pub trait Subject: Send + Sync {
     /// Why it cannot; it becomes the row's reason.
     fn act(&self, slot: u32) -> anyhow::Result<Option<u64>>;
 
-    /// The remaining content, while no thread works.
+    /// Returns the remaining content, while no thread works.
     fn left(&self) -> u64;
 }
 
@@ -67,7 +67,7 @@ struct Shift {
     taken: u64,
 }
 
-/// A contestant whose container is made anew for every number of threads.
+/// Returns a contestant whose container is made anew for every number of threads.
 pub fn afar(build: fn() -> Made) -> Afar {
     Afar { build, shift: None }
 }
@@ -183,7 +183,7 @@ impl Shift {
         Ok(times)
     }
 
-    /// A slot that a busy thread uses, or our own; another one after each act in vain. A hint: slots may
+    /// Returns a slot that a busy thread uses, or our own; another one after each act in vain. A hint: slots may
     /// change hands at any time.
     fn slot(&self, in_vain: u32) -> u32 {
         let begin = Instant::now();

@@ -49,7 +49,7 @@ where
     }
 }
 
-/// Whether there are critical sections to be stopped.
+/// Checks whether there are critical sections to be stopped.
 fn sections() -> anyhow::Result<()> {
     ensure!(
         cid::policy() != cid::Policy::Lease,

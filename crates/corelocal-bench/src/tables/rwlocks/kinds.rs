@@ -16,18 +16,18 @@ impl Pair {
         self.1 += 1;
     }
 
-    /// The first one.
+    /// Returns the first one.
     pub fn first(&self) -> u64 {
         self.0
     }
 
-    /// Whether a writer is active.
+    /// Returns `true` if a writer is active.
     #[inline(always)]
     pub fn is_torn(&self) -> bool {
         self.0 != self.1
     }
 
-    /// One in the middle of a write.
+    /// Returns one in the middle of a write.
     #[cfg(test)]
     pub fn torn() -> Self {
         Pair(0, 1)

@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    /// The cpus the threads end up on, when there are fewer than at first: the highest numbers,
+    /// Returns the cpus the threads end up on, when there are fewer than at first: the highest numbers,
     /// which show best what a small id saves.
     fn cpus(self, allowed: &CpuSet) -> Option<Vec<usize>> {
         let keep = match self {
@@ -272,7 +272,7 @@ impl Look {
     }
 }
 
-/// In the child.
+/// Runs in the child.
 fn look(args: &[String]) -> anyhow::Result<Value> {
     let [look] = args else { bail!("one argument is needed, the scenario") };
     let look: Look = serde_json::from_str(look)?;

@@ -93,7 +93,7 @@ impl Load {
     }
 }
 
-/// In the child: the seconds it took.
+/// Runs in the child; returns the seconds it took.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ impl Stage {
         }
     }
 
-    /// One task from its start to its end: the first half of each group sends.
+    /// Runs one task from its start to its end: the first half of each group sends.
     fn task(&self, index: usize) -> io::Result<()> {
         let group = index / (2 * PEERS) * PEERS;
         let channels = &self.channels[group..group + PEERS];
@@ -196,7 +196,7 @@ impl Stage {
     }
 }
 
-/// All tasks as processes.
+/// Returns all tasks as processes.
 fn processes(stage: &Stage) -> anyhow::Result<Duration> {
     let parent = std::process::id();
     let mut tasks = Vec::with_capacity(stage.load.count());
@@ -221,7 +221,7 @@ fn processes(stage: &Stage) -> anyhow::Result<Duration> {
     Ok(took)
 }
 
-/// The whole life of a forked task.
+/// Lives the whole life of a forked task.
 fn forked(stage: &Stage, index: usize, parent: u32) -> ! {
     // SAFETY: takes a signal number and touches no memory of ours.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -232,8 +232,8 @@ fn forked(stage: &Stage, index: usize, parent: u32) -> ! {
     unsafe { libc::_exit(if done { 0 } else { 1 }) }
 }
 
-/// All tasks as threads. They are not scoped: after an error the threads that wait for the start could not be joined,
-/// and end with the process.
+/// Returns all tasks as threads. They are not scoped: after an error the threads that wait for the start could not be
+/// joined, and end with the process.
 fn threads(stage: Stage) -> anyhow::Result<Duration> {
     let stage = Arc::new(stage);
     let mut tasks = Vec::with_capacity(stage.load.count());

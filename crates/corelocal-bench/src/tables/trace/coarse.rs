@@ -62,7 +62,7 @@ impl Table for TraceCoarse {
     }
 }
 
-/// In the child: nanoseconds of one operation of this kind, by one round of so many nanoseconds after another.
+/// Measures in the child: nanoseconds of one operation of this kind, by one round of so many nanoseconds after another.
 fn measure(args: &[String]) -> anyhow::Result<Value> {
     let [kind, slice] = args else { bail!("expected a kind and nanoseconds") };
     let options = Options::flight_recorder();

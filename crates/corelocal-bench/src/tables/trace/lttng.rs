@@ -122,7 +122,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether `lttng` succeeds.
+    /// Returns `true` if `lttng` succeeds.
     fn call(&self, args: &[&str]) -> bool {
         let mut command = Command::new("lttng");
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

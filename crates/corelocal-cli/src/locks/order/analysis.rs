@@ -197,13 +197,13 @@ impl Process {
         }
     }
 
-    /// Nothing is known of it.
+    /// Returns `true` if nothing is known of it.
     pub fn is_empty(&self) -> bool {
         self.pairs == 0 && self.deadlocks.is_empty() && self.missed == Missed::default()
     }
 }
 
-/// Each two mutexes once, in a fixed order.
+/// Returns each two mutexes once, in a fixed order.
 fn pairs(order: &LockOrder) -> Vec<LockPair> {
     let mut known: BTreeMap<(u64, u64), LockPair> = BTreeMap::new();
     for pair in order.pairs() {
@@ -256,7 +256,7 @@ fn deadlocks(
     (stuck.collect(), found)
 }
 
-/// Each thread that waits, with each mutex that it holds.
+/// Returns each thread that waits, with each mutex that it holds.
 fn waiting(order: &LockOrder) -> Vec<Waiting> {
     let mut all = Vec::new();
     for thread in order.threads() {
@@ -286,7 +286,7 @@ impl Names<'_> {
         Lock { lock, address: format!("{address:#x}") }
     }
 
-    /// The functions in what `read` reads, and the name of the thread.
+    /// Returns the functions in what `read` reads, and the name of the thread.
     fn frames(&mut self, read: impl FnOnce(&mut Stack) -> bool) -> (Vec<Call>, String) {
         match read(&mut self.stack) {
             true if signals::count() != self.signals => (Vec::new(), String::new()),

@@ -61,7 +61,7 @@ impl Found {
     }
 }
 
-/// The cycles. The search ends early if `is_to_end` says so.
+/// Returns the cycles. The search ends early if `is_to_end` says so.
 pub fn of(edges: &[Edge], is_to_end: impl Fn() -> bool) -> Found {
     let mut search = Search::of(edges);
     let (mut known, mut found) = (BTreeSet::new(), Found::default());
@@ -138,7 +138,8 @@ impl<'a> Search<'a> {
         Search { edges, ends, leaving, came, sets, search: 0, left: MOST_LOOKS }
     }
 
-    /// The shortest way from an edge back to its beginning; with a gate along all of it only if `is_free` is false.
+    /// Returns the shortest way from an edge back to its beginning; with a gate along all of it only if `is_free` is
+    /// false.
     fn shortest(&mut self, first: usize, is_free: bool) -> Option<Vec<usize>> {
         let edges = self.edges;
         let gates = &edges[first].gates;
@@ -170,7 +171,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Whether this search comes to a place for the first time.
+    /// Returns `true` if this search comes to a place for the first time.
     fn come(&mut self, place: Place, by: Option<(usize, Place)>) -> bool {
         let search = self.search;
         let came = &mut self.came[place.0 * self.sets + usize::from(place.1)];
@@ -181,7 +182,7 @@ impl<'a> Search<'a> {
         is_first
     }
 
-    /// The way from an edge to a place.
+    /// Returns the way from an edge to a place.
     fn path(&self, first: usize, to: Place) -> Vec<usize> {
         let (mut path, mut at) = (Vec::new(), to);
         while let Some((edge, before)) = self.came[at.0 * self.sets + usize::from(at.1)].by {

@@ -19,7 +19,7 @@ const DIM: Style = Style::new().dimmed();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// All processes.
+/// Returns all processes.
 pub fn all(processes: &[Process], seconds: f64, width: usize) -> String {
     if processes.is_empty() {
         let text = "No mutex was locked while another one was held, so there is no order to show. Only corelocal's \

@@ -31,7 +31,7 @@ svg.shape { width: 9rem; height: 1.6rem; }
 @media (max-width: 40rem) { .strip { grid-template-columns: 1fr; } .ends { margin-left: 0; } }
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(recording: &Recording, summary: &Summary<'_>, file: &str) -> String {
     let lasted = summary.last - summary.first;
     let host = recording.host();
@@ -141,7 +141,8 @@ fn threads(summary: &Summary<'_>) -> Markup {
     }
 }
 
-/// A row of the timeline: a label, and rows of cells with colours and texts. Neighbours that are the same are one rectangle.
+/// Returns a row of the timeline: a label, and rows of cells with colours and texts. Neighbours that are the same are
+/// one rectangle.
 fn strip(summary: &Summary<'_>, label: &str, rows: &[Vec<Option<(usize, String)>>]) -> Markup {
     let height = 14 * rows.len();
     html! {
@@ -161,7 +162,7 @@ fn strip(summary: &Summary<'_>, label: &str, rows: &[Vec<Option<(usize, String)>
     }
 }
 
-/// Where events are missing: first columns and numbers of columns.
+/// Returns where events are missing: first columns and numbers of columns.
 fn unknown(summary: &Summary<'_>) -> Vec<(usize, usize)> {
     let parts = summary.unknown.chunk_by(|a, b| a == b).scan(0, |at, part| {
         let first = *at;
@@ -249,7 +250,7 @@ fn durations(summary: &Summary<'_>) -> Markup {
     }
 }
 
-/// How many spans lasted how long: a bar for each power of two.
+/// Returns how many spans lasted how long: a bar for each power of two.
 fn shape(name: &Name<'_>) -> Markup {
     let mut bars = [0_u64; 48];
     let Some(of) = &name.durations else { return html! {} };
@@ -325,7 +326,7 @@ fn losses(recording: &Recording) -> Markup {
     }
 }
 
-/// What is said where no site has lost an event.
+/// Returns what is said where no site has lost an event.
 fn no_losses(recording: &Recording) -> &'static str {
     match () {
         () if recording.lost() > 0 => "The events that were lost are not known by their sites.",
@@ -339,13 +340,13 @@ fn no_losses(recording: &Recording) -> &'static str {
     }
 }
 
-/// With a capital letter and a full stop.
+/// Writes it with a capital letter and a full stop.
 fn sentence(line: &str) -> String {
     let (first, rest) = line.split_at(line.chars().next().map_or(0, char::len_utf8));
     format!("{}{rest}.", first.to_uppercase())
 }
 
-/// A number with thin spaces between its thousands.
+/// Returns a number with thin spaces between its thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

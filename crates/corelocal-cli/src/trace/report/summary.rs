@@ -150,14 +150,14 @@ impl<'r> Summary<'r> {
         self.threads = threads.into_iter().map(row).collect();
     }
 
-    /// The column of a time, of so many.
+    /// Returns the column of a time, of so many.
     fn column(&self, time: u64, columns: usize) -> usize {
         let length = u128::from(self.last - self.first) + 1;
         let at = u128::from(time.clamp(self.first, self.last) - self.first);
         (at * columns as u128 / length) as usize
     }
 
-    /// The second pass.
+    /// Returns the second pass.
     fn gather(&mut self, recording: &'r Recording, each: &mut dyn FnMut() -> bool) -> Events<'r> {
         if let Some(overwritten) = recording.overwritten() {
             self.note_unknown(self.first, overwritten.until);

@@ -91,7 +91,7 @@ fn signature(image: &Image<'_>, descriptor: &Descriptor) -> Option<Breach> {
     Some(Breach::new(Rule::Signature, descriptor.abort, message))
 }
 
-/// The rules about all descriptors together. Each breach comes with the descriptor it is about.
+/// Returns the rules about all descriptors together. Each breach comes with the descriptor it is about.
 pub fn together(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     let mut found = layout(image);
     found.extend(unlisted(image));

@@ -9,7 +9,7 @@ use super::Breach;
 use crate::check::load::{Descriptor, Image};
 use crate::check::report::Rule;
 
-/// Direct jumps and calls from outside of a section into it, behind its start. The handler's are judged with it.
+/// Finds direct jumps and calls from outside of a section into it, behind its start. The handler's are judged with it.
 pub fn check(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
     let mut order: Vec<(usize, &Descriptor)> = image.descriptors.iter().enumerate().collect();
     order.sort_by_key(|(_, descriptor)| descriptor.start);

@@ -36,7 +36,7 @@ struct Since {
 }
 
 impl Since {
-    /// What is so on both paths.
+    /// Returns what is so on both paths.
     fn and(self, other: Since) -> Since {
         let announced = match (self.announced, other.announced) {
             (Announces::No, _) | (_, Announces::No) => Announces::No,

@@ -13,7 +13,7 @@ pub fn check(descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
     found
 }
 
-/// A section that cannot be decoded.
+/// Returns a section that cannot be decoded.
 pub fn undecodable(failure: Failure) -> Breach {
     match failure {
         Failure::Invalid(address) => {
@@ -64,7 +64,7 @@ fn boundary(step: &Step) -> Option<Breach> {
     })
 }
 
-/// The first instruction of a loop without an exit.
+/// Returns the first instruction of a loop without an exit.
 fn never_leaves(descriptor: &Descriptor, steps: &[Step]) -> Option<Breach> {
     let mut leaves = vec![false; steps.len()];
     // Backwards, since most edges lead forward; repeated until nothing changes.
@@ -92,7 +92,7 @@ fn never_leaves(descriptor: &Descriptor, steps: &[Step]) -> Option<Breach> {
     Some(Breach::new(Rule::NeverLeaves, steps[stuck].address(), message))
 }
 
-/// The instructions that can run after the one at `from`, including itself.
+/// Returns the instructions that can run after the one at `from`, including itself.
 pub fn reachable(steps: &[Step], from: usize) -> Vec<bool> {
     let mut reached = vec![false; steps.len()];
     let mut open = if steps.is_empty() { Vec::new() } else { vec![from] };

@@ -45,7 +45,7 @@ pub fn undeserved(image: &Image<'_>, sections: &Sections) -> Vec<Breach> {
     stray.map(breach).collect()
 }
 
-/// The addresses of the stores before the commit; the first instruction's if there are no stores.
+/// Returns the addresses of the stores before the commit; the first instruction's if there are no stores.
 fn prepared(steps: &[Step]) -> Vec<u64> {
     let stores = stores_in(steps);
     if stores.is_empty() {
@@ -55,7 +55,7 @@ fn prepared(steps: &[Step]) -> Vec<u64> {
     prepares.map(|index| steps[*index].address()).collect()
 }
 
-/// Whether another store can come after this one.
+/// Returns `true` if another store can come after this one.
 fn prepares(steps: &[Step], stores: &[usize], index: usize) -> bool {
     let mut after = vec![false; steps.len()];
     for edge in &steps[index].next {
@@ -67,7 +67,7 @@ fn prepares(steps: &[Step], stores: &[usize], index: usize) -> bool {
     stores.iter().any(|other| *other != index && after[*other])
 }
 
-/// The instructions that store, by number.
+/// Returns the instructions that store, by number.
 fn stores_in(steps: &[Step]) -> Vec<usize> {
     let reached = reachable(steps, 0);
     (0..steps.len()).filter(|i| reached[*i] && stores_data(&steps[*i])).collect()

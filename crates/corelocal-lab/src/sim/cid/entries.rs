@@ -7,7 +7,7 @@ use super::{
     CONFINE, Cids, CpuIds, Policy, SlotFault, Slots, State, V6_3, V6_4, V6_4Fault, V7_0, V7_0Fault,
 };
 
-/// Three tasks of two maps on two cpus.
+/// Returns three tasks of two maps on two cpus.
 fn small<P>(policy: P) -> Cids<P, 3, 2> {
     Cids {
         policy,
@@ -21,7 +21,7 @@ fn small<P>(policy: P) -> Cids<P, 3, 2> {
     }
 }
 
-/// Four tasks of one map on three cpus: as many as there are cpus at the beginning, and one that is forked.
+/// Returns four tasks of one map on three cpus: as many as there are cpus at the beginning, and one that is forked.
 fn one_map<P>(policy: P, tasks: u8, exits: bool) -> Cids<P, 4, 3> {
     Cids { policy, maps: [0; 4], tasks, exits, running: true, allowed: 3, confined: 3, possible: 3 }
 }
@@ -217,8 +217,8 @@ pub struct Measured {
     pub locks: f64,
 }
 
-/// One more than the largest id with which a task of map 0 runs in the second half of a random schedule. Tasks that are
-/// confined have run on all cpus for as long before.
+/// Returns one more than the largest id with which a task of map 0 runs in the second half of a random schedule. Tasks
+/// that are confined have run on all cpus for as long before.
 pub fn settled<P: Policy<T, C>, const T: usize, const C: usize>(
     model: &Cids<P, T, C>,
     seed: u64,

@@ -13,30 +13,30 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
         _ = (state, map);
     }
 
-    /// The first op of a switch to this task. `NONE` is the idle task.
+    /// Returns the first op of a switch to this task. `NONE` is the idle task.
     fn first_op(&self, state: &mut State<T, C>, cpu: usize, next: u8) -> u8;
 
     /// Does the cpu's op, and sets the next one.
     fn switch(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs) -> Result<(), String>;
 
-    /// Whether the op, of a cpu or a task, would only look again.
+    /// Returns `true` if the op, of a cpu or a task, would only look again.
     fn only_looks(&self, state: &State<T, C>, op: u8, cpu: usize) -> bool {
         _ = (state, op, cpu);
         false
     }
 
-    /// The ops that a task in user mode may begin, each with its argument.
+    /// Returns the ops that a task in user mode may begin, each with its argument.
     fn begins(&self, state: &State<T, C>, cpu: usize, begins: &mut dyn FnMut(u8, u8)) {
         _ = (state, cpu, begins);
     }
 
-    /// Whether the op of this task can be done now, or waits for a lock.
+    /// Returns `true` if the op of this task can be done now, or waits for a lock.
     fn can_do(&self, state: &State<T, C>, task: usize) -> bool {
         _ = (state, task);
         true
     }
 
-    /// Whether a task is not preempted before this op.
+    /// Returns `true` if a task is not preempted before this op.
     fn is_atomic(&self, op: u8) -> bool {
         _ = op;
         false
@@ -56,7 +56,7 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
         state.maps[map].users += 1;
     }
 
-    /// Whether the running task can fork or exit now.
+    /// Returns `true` if the running task can fork or exit now.
     fn can_fork(&self, state: &State<T, C>, map: usize) -> bool {
         _ = (state, map);
         true
@@ -65,7 +65,7 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
     /// Begins the exit of the task that runs on the cpu.
     fn exit(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs);
 
-    /// The op that aborts what a task does in user mode when it is preempted or moved.
+    /// Returns the op that aborts what a task does in user mode when it is preempted or moved.
     fn preempted(&self, state: &mut State<T, C>, task: usize) {
         _ = (state, task);
     }
@@ -76,23 +76,23 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
         Ok(())
     }
 
-    /// Whether an id is one of a task that runs in user mode.
+    /// Returns whether an id is one of a task that runs in user mode.
     fn id(&self, state: &State<T, C>, task: usize) -> Option<u16> {
         let cid = state.tasks[task].cid & !FLAGS;
         (state.tasks[task].cid & UNSET == 0).then_some(cid)
     }
 
-    /// Whether tasks of a map are interchangeable now.
+    /// Returns `true` if tasks of a map are interchangeable now.
     fn sorts(&self, state: &State<T, C>) -> bool {
         _ = state;
         true
     }
 
-    /// Whether this op of a switch comes before the next task is the current one, or makes it so.
+    /// Returns `true` if this op of a switch comes before the next task is the current one, or makes it so.
     fn is_before_current(&self, op: u8) -> bool {
         op == 1
     }
 
-    /// The function and the text of an op.
+    /// Returns the function and the text of an op.
     fn describe(&self, op: u8) -> (&'static str, &'static str);
 }

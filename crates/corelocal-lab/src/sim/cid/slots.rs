@@ -50,12 +50,12 @@ const THAW: u8 = 11;
 /// In an owner's word: frozen.
 const FROZEN: u16 = 0x4000;
 
-/// The argument of a publisher: a cpu, and a slot.
+/// Returns the argument of a publisher: a cpu, and a slot.
 fn pair(cpu: u8, slot: u8) -> u8 {
     cpu | slot << 4
 }
 
-/// A claim of this cpu, with the number of the "nothing" that it found.
+/// Returns a claim of this cpu, with the number of the "nothing" that it found.
 fn claim(cpu: u8, nothing: u16) -> u16 {
     u16::from(cpu) | (nothing & !UNSET) << 4
 }
@@ -217,7 +217,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for Slots {
 
     fn exit(&self, _: &mut State<T, C>, _: usize, _: &mut Costs) {}
 
-    /// A task that has frozen a slot has it to itself, whether it runs or not.
+    /// Checks that a task that has frozen a slot has it to itself, whether it runs or not.
     fn check(&self, state: &State<T, C>) -> Result<(), String> {
         (0..MAPS).try_for_each(|map| {
             let mut seen = 0u64;

@@ -93,13 +93,13 @@ pub struct State<const T: usize, const C: usize> {
 }
 
 impl<const T: usize, const C: usize> State<T, C> {
-    /// The id or the slot that the cpu has for the map, if it has one.
+    /// Returns the id or the slot that the cpu has for the map, if it has one.
     pub fn id_of_cpu(&self, map: usize, cpu: usize) -> Option<u16> {
         let id = self.maps[map].cids[cpu];
         (id & UNSET == 0).then_some(id & !FLAGS)
     }
 
-    /// The number of ids of the map that are allocated.
+    /// Returns the number of ids of the map that are allocated.
     pub fn ids_in_use(&self, map: usize) -> u32 {
         self.maps[map].allocated.count_ones()
     }
@@ -108,12 +108,12 @@ impl<const T: usize, const C: usize> State<T, C> {
         self.tasks[task].map.into()
     }
 
-    /// The running task, with its map.
+    /// Returns the running task, with its map.
     pub(super) fn current(&self, cpu: usize) -> Option<(usize, usize)> {
         self.task(self.cpus[cpu].curr)
     }
 
-    /// The task before the switch under way.
+    /// Returns the task before the switch under way.
     pub(super) fn previous(&self, cpu: usize) -> Option<(usize, usize)> {
         self.task(self.cpus[cpu].prev)
     }
@@ -122,13 +122,13 @@ impl<const T: usize, const C: usize> State<T, C> {
         (task != NONE).then(|| (task.into(), self.map_of(task.into())))
     }
 
-    /// Whether the cpu runs a task of this map that takes part.
+    /// Returns `true` if the cpu runs a task of this map that takes part.
     pub(super) fn runs(&self, cpu: usize, map: usize) -> bool {
         let current = self.current(cpu).filter(|&(_, of)| of == map);
         current.is_some_and(|(task, _)| self.tasks[task].phase == Phase::Running)
     }
 
-    /// The lowest free id below `end`. Another cpu may allocate it first ([`State::this_one`]).
+    /// Returns the lowest free id below `end`. Another cpu may allocate it first ([`State::this_one`]).
     pub(super) fn lowest(&self, map: usize, end: u8) -> Option<u16> {
         let id = self.maps[map].allocated.trailing_ones();
         (id < end.into()).then_some(id as u16)
@@ -183,12 +183,12 @@ impl<const T: usize, const C: usize> State<T, C> {
         (self.cpus[cpu].curr, self.cpus[cpu].prev, self.cpus[cpu].next) = (next, curr, NONE);
     }
 
-    /// One more than the largest id that is allocated.
+    /// Returns one more than the largest id that is allocated.
     pub(super) fn high_water(&self, map: usize) -> u32 {
         u64::BITS - self.maps[map].allocated.leading_zeros()
     }
 
-    /// Rule 3, for policies in which `owners` lists the owners of all ids.
+    /// Checks rule 3, for policies in which `owners` lists the owners of all ids.
     pub(super) fn allocated_are_owned(
         &self,
         map: usize,

@@ -86,7 +86,7 @@ impl V6_4 {
         self.fault == Some(fault)
     }
 
-    /// The id of the cpu, if it has one that no other cpu has marked.
+    /// Returns the id of the cpu, if it has one that no other cpu has marked.
     fn valid<const T: usize, const C: usize>(
         state: &State<T, C>,
         map: usize,
@@ -111,7 +111,7 @@ impl V6_4 {
         matches
     }
 
-    /// Whether a switch is about to take the id of this cpu.
+    /// Returns `true` if a switch is about to take the id of this cpu.
     fn a_switch_takes<const T: usize, const C: usize>(state: &State<T, C>, cpu: usize) -> bool {
         state.cpus.iter().any(|of| {
             let from = state.task(of.next).map(|(next, _)| usize::from(state.tasks[next].cpu));
@@ -141,7 +141,7 @@ impl V6_4 {
         marks
     }
 
-    /// The id is the cpu's.
+    /// Gives the cpu's id.
     fn assign<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
@@ -313,7 +313,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V6_4 {
         op == FREE_OTHER
     }
 
-    /// `sched_mm_cid_remote_clear`: the task takes the id of the cpu that `argument` names.
+    /// Models `sched_mm_cid_remote_clear`: the task takes the id of the cpu that `argument` names.
     fn work(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs) -> Result<(), String> {
         let (task, map) = state.current(cpu).expect("a task looks for ids while it runs");
         let other = usize::from(state.tasks[task].argument);

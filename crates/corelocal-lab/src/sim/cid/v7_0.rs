@@ -68,17 +68,17 @@ const WALK_CPUS: u8 = 14;
 const TO_TASKS: u8 = 15;
 const END: u8 = 16;
 
-/// Whether the task exits, and takes part no more.
+/// Returns `true` if the task exits, and takes part no more.
 fn leaves(task: &Task) -> bool {
     matches!(task.op, WALK_CPUS | TO_TASKS | END)
 }
 
-/// A quarter more than are needed, so that ids change less often.
+/// Returns a quarter more than are needed, so that ids change less often.
 fn limit(optimal: u8, possible: u8) -> u8 {
     (optimal + optimal / 4).min(possible)
 }
 
-/// Whether a task owns the id.
+/// Returns `true` if a task owns the id.
 fn on_task(id: u16) -> bool {
     id & (UNSET | ON_CPU | TRANSIT) == 0
 }
@@ -100,7 +100,7 @@ impl V7_0 {
         self.fault == Some(fault)
     }
 
-    /// A step of `mm_get_cid`: finds a free id, or sets the one that it found. `Some`: that is done.
+    /// Returns a step of `mm_get_cid`: finds a free id, or sets the one that it found. `Some`: that is done.
     fn find_or_set<const T: usize, const C: usize>(
         state: &mut State<T, C>,
         task: usize,
@@ -174,7 +174,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                 .is_some_and(|(_, map)| state.lowest(map, state.possible).is_none())
     }
 
-    /// A walk names tasks by their place, and a fork its child.
+    /// Returns a walk names tasks by their place, and a fork its child.
     fn sorts(&self, state: &State<T, C>) -> bool {
         state.maps.iter().all(|map| map.mutex == NONE)
             && state.tasks.iter().all(|task| task.op != LIST)

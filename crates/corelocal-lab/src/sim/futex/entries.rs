@@ -21,13 +21,13 @@ fn threads<const T: usize>(kernel: Kernel, programs: [Vec<Op>; T]) -> Futexes<T>
     }
 }
 
-/// Two waiters for a word, and a thread that sets it and wakes them.
+/// Returns two waiters for a word, and a thread that sets it and wakes them.
 fn wait_and_wake(kernel: Kernel, scope: Scope) -> Futexes<3> {
     let waiter = || vec![Op::WaitWhile(0, 0, scope)];
     threads(kernel, [waiter(), waiter(), vec![Op::Store(0, 1), Op::Wake(0, 2, ANY, scope)]])
 }
 
-/// Two waiters for a word, and a thread that sets both words, wakes one waiter and moves the other.
+/// Returns two waiters for a word, and a thread that sets both words, wakes one waiter and moves the other.
 fn requeue(kernel: Kernel, target: u8) -> Futexes<3> {
     let waiter = || vec![Op::WaitWhile(0, 0, Private)];
     let requeue =
@@ -38,8 +38,9 @@ fn requeue(kernel: Kernel, target: u8) -> Futexes<3> {
     )
 }
 
-/// Two waiters for a word, each of which wakes one of another word afterwards, and a thread that sets the first word, wakes
-/// one waiter and moves the other: a condition variable's broadcast. The thread that is woken unlocks the mutex.
+/// Returns two waiters for a word, each of which wakes one of another word afterwards, and a thread that sets the first
+/// word, wakes one waiter and moves the other: a condition variable's broadcast. The thread that is woken unlocks the
+/// mutex.
 fn handed_on(kernel: Kernel) -> Futexes<3> {
     let waiter = || vec![Op::Wait(0, 0, ANY, Private), Op::Wake(1, 1, ANY, Private)];
     let requeue =
@@ -47,20 +48,20 @@ fn handed_on(kernel: Kernel) -> Futexes<3> {
     threads(kernel, [waiter(), waiter(), vec![Op::Exchange(0, 1), requeue]])
 }
 
-/// A waiter and a waker of two processes on one word of a file.
+/// Returns a waiter and a waker of two processes on one word of a file.
 fn processes(kernel: Kernel, waiter: Scope, waker: Scope) -> Futexes<2> {
     let programs =
         [vec![Op::WaitWhile(0, 0, waiter)], vec![Op::Store(0, 1), Op::Wake(0, 1, ANY, waker)]];
     Futexes { processes: [0, 1], mappings: [Mapping::File; 3], ..threads(kernel, programs) }
 }
 
-/// Two threads that wait for a robust lock, whose owner ends.
+/// Returns two threads that wait for a robust lock, whose owner ends.
 fn owner_death(scope: Scope) -> Futexes<2> {
     let waiter = vec![Op::WaitWhile(0, 0, scope)];
     Futexes { mappings: [Mapping::File; 3], ..threads(SINCE_2007, [waiter, vec![Op::Die(0)]]) }
 }
 
-/// A waiter and a waker of a program that keeps the flag in one word.
+/// Returns a waiter and a waker of a program that keeps the flag in one word.
 fn fallback(scope: Scope) -> Futexes<2> {
     let programs =
         [vec![Op::WaitWhile(0, 0, scope)], vec![Op::Store(0, 1), Op::Wake(0, 1, ANY, scope)]];

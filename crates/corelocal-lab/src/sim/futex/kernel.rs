@@ -37,7 +37,7 @@ pub enum Age {
 }
 
 impl Kernel {
-    /// A correct kernel.
+    /// Returns a correct kernel.
     pub const fn of(age: Age) -> Kernel {
         Kernel {
             age,
@@ -52,12 +52,13 @@ impl Kernel {
         }
     }
 
-    /// Whether wakers look at a count of waiters before they lock (3.14 and later; here: since PRIVATE).
+    /// Returns `true` if wakers look at a count of waiters before they lock (3.14 and later; here: since PRIVATE).
     pub(super) fn counts_waiters(self) -> bool {
         self.age != Age::Before2007
     }
 
-    /// Whether a requeue counts itself as a waiter of the target's bucket before it locks (commit 69cd9eba3886).
+    /// Returns `true` if a requeue counts itself as a waiter of the target's bucket before it locks (commit
+    /// 69cd9eba3886).
     pub(super) fn counts_before_a_requeue(self) -> bool {
         self.counts_waiters() && !self.counts_moved_late
     }
@@ -97,7 +98,7 @@ pub(super) enum Phase {
 }
 
 impl Kernel {
-    /// The steps of a wait, up to the sleep.
+    /// Returns the steps of a wait, up to the sleep.
     fn steps_of_a_wait(self) -> &'static [Phase] {
         use Phase::*;
         match self {
@@ -127,7 +128,7 @@ impl Kernel {
 }
 
 impl Op {
-    /// The words of a system call, and its flag.
+    /// Returns the words of a system call, and its flag.
     pub(super) fn words(self) -> Option<(u8, Option<u8>, Scope)> {
         match self {
             Op::Wait(word, .., scope)
@@ -140,7 +141,7 @@ impl Op {
         }
     }
 
-    /// Whether the operation is about this word.
+    /// Returns `true` if the operation is about this word.
     pub(super) fn names(self, word: u8) -> bool {
         match self {
             Op::Store(of, _) | Op::Exchange(of, _) => of == word,
@@ -159,7 +160,7 @@ impl Op {
         }
     }
 
-    /// The value that the word must have.
+    /// Returns the value that the word must have.
     pub(super) fn expected(self) -> Option<u8> {
         match self {
             Op::Wait(_, expected, ..) | Op::WaitWhile(_, expected, _) => Some(expected),

@@ -18,7 +18,7 @@ impl<const T: usize> Futexes<T> {
         }
     }
 
-    /// The bucket of a key: words 0 and 2 share one.
+    /// Returns the bucket of a key: words 0 and 2 share one.
     pub(super) fn bucket(&self, state: &State<T>, key: Key) -> usize {
         let odd = usize::from(key.word() % 2);
         if key.kind() == Key::PRIVATE && self.kernel.age == Age::PerProcess {
@@ -29,7 +29,7 @@ impl<const T: usize> Futexes<T> {
         }
     }
 
-    /// The buckets of an operation, in the order in which they are locked: that of their addresses.
+    /// Returns the buckets of an operation, in the order in which they are locked: that of their addresses.
     fn buckets(&self, state: &State<T>, thread: usize, op: Op) -> (usize, Option<usize>) {
         let keys = state.threads[thread].keys;
         let (one, other) = (self.bucket(state, keys[0]), self.bucket(state, keys[1]));
@@ -44,7 +44,7 @@ impl<const T: usize> Futexes<T> {
         self.kernel.age == Age::PerProcess && op.words().is_some_and(private)
     }
 
-    /// Whether the thread has a step to take: it does not sleep, and what it needs is free.
+    /// Returns `true` if the thread has a step to take: it does not sleep, and what it needs is free.
     pub(super) fn can_go_on(&self, state: &State<T>, thread: usize) -> bool {
         let me = &state.threads[thread];
         let Some(op) = self.op(thread, state) else { return false };
@@ -246,7 +246,7 @@ impl<const T: usize> Futexes<T> {
         Ok(())
     }
 
-    /// What a program does in user mode, up to the system call.
+    /// Does what a program does in user mode, up to the system call.
     fn begin(
         &self,
         state: &mut State<T>,
@@ -288,7 +288,7 @@ impl<const T: usize> Futexes<T> {
         Ok(())
     }
 
-    /// `None`: the operation has ended.
+    /// Returns `None` if the operation has ended.
     fn get_key(
         &self,
         state: &mut State<T>,
@@ -332,7 +332,7 @@ impl<const T: usize> Futexes<T> {
         self.kernel.age == Age::Before2007 && op.words().is_some_and(private)
     }
 
-    /// ENOSYS: a program that keeps the flag in one word clears it, and tries again.
+    /// Answers ENOSYS: a program that keeps the flag in one word clears it, and tries again.
     fn unknown_flag(&self, state: &mut State<T>, thread: usize, scope: Scope) {
         if matches!(scope, Scope::Global | Scope::GlobalOnce) {
             state.is_private[usize::from(self.processes[thread])] = false;
@@ -344,7 +344,7 @@ impl<const T: usize> Futexes<T> {
         }
     }
 
-    /// The process has a larger table: its waiters go to their new buckets.
+    /// Gives the process a larger table: its waiters go to their new buckets.
     fn replace_table(&self, state: &mut State<T>, process: usize) {
         state.tables[process] = super::Table { size: 1, users: 0, is_replaced: false };
         if self.kernel.forgets_old_table {
@@ -386,7 +386,7 @@ impl<const T: usize> Futexes<T> {
         }
     }
 
-    /// The operation returns. A program that waits while a word has a value looks at it again.
+    /// Returns from the operation. A program that waits while a word has a value looks at it again.
     fn end(&self, state: &mut State<T>, thread: usize, answer: Answer) {
         let looks_again = matches!(self.op(thread, state), Some(Op::WaitWhile(..)));
         self.leave(state, thread);

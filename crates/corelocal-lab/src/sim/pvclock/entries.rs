@@ -16,7 +16,7 @@ const TODAY: Pvclock = Pvclock {
     updates: 2,
 };
 
-/// The models of this protocol.
+/// Returns the models of this protocol.
 pub(in crate::sim) fn entries() -> Vec<Entry> {
     let sibling = Some("with a counter read on a vCPU that has update");
     let torn = Some("with the scale of update");

@@ -19,9 +19,9 @@ pub struct Registers {
 
 /// What an instruction reads and writes besides registers.
 pub(super) trait Memory {
-    /// The aligned word of 64 bits that contains the address. `thread`: relative to the thread pointer.
+    /// Returns the aligned word of 64 bits that contains the address. `thread`: relative to the thread pointer.
     fn load(&self, address: u64, thread: bool) -> Result<u64, String>;
-    /// The same.
+    /// Does the same.
     fn store(&mut self, address: u64, thread: bool, word: u64) -> Result<(), String>;
 }
 
@@ -127,7 +127,7 @@ impl Cpu<'_> {
         address_of(self.of, self.registers)
     }
 
-    /// The size in bytes of an operand.
+    /// Returns the size in bytes of an operand.
     fn size(&self, operand: u32) -> usize {
         match self.of.op_kind(operand) {
             OpKind::Register => self.of.op_register(operand).size(),
@@ -227,7 +227,7 @@ impl Cpu<'_> {
         self.memory.store(address + 8, thread, value[1])
     }
 
-    /// An operation with a carry, and `a - b` or `a + b`.
+    /// Returns an operation with a carry, and `a - b` or `a + b`.
     fn arithmetic(
         &mut self,
         stores: bool,

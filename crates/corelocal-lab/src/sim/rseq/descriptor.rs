@@ -38,7 +38,7 @@ pub enum Checks {
 }
 
 impl Checks {
-    /// Those of a kernel version.
+    /// Returns those of a kernel version.
     pub fn of(major: u32, minor: u32) -> Checks {
         match (major, minor) {
             (..6, _) => Checks::WithFlags,
@@ -65,7 +65,7 @@ pub enum Fixup {
 const NOT_ON_SIGNAL: u32 = 2;
 const NOT_AT_ALL: u32 = 7;
 
-/// What the kernel does before it delivers a signal, or returns after a preemption.
+/// Returns what the kernel does before it delivers a signal, or returns after a preemption.
 ///
 /// `limit` is the first address that is not of user space. `signature_at` reads the signature at an address, if it is
 /// mapped; `signature` is that of the registration.

@@ -55,8 +55,8 @@ impl Beside {
     }
 }
 
-/// The distinct sections among these, each with how often it occurs. Those of other shapes than this library's are left
-/// out: their operands are not known.
+/// Returns the distinct sections among these, each with how often it occurs. Those of other shapes than this library's
+/// are left out: their operands are not known.
 fn distinct(codes: &[Code]) -> Vec<(Arc<Code>, usize)> {
     let mut by_shape: BTreeMap<Vec<String>, (Arc<Code>, usize)> = BTreeMap::new();
     for code in codes.iter().filter(|code| setup::is_known(code)) {
@@ -78,7 +78,7 @@ fn distinct(codes: &[Code]) -> Vec<(Arc<Code>, usize)> {
     distinct
 }
 
-/// The models of a section, for operands with which it ends in different ways.
+/// Returns the models of a section, for operands with which it ends in different ways.
 fn models(code: &Arc<Code>, kernel: Kernel) -> Result<Vec<(Beside, Sections)>, String> {
     let mut models = Vec::new();
     for setup in setup::find(code)? {
@@ -103,7 +103,7 @@ fn models(code: &Arc<Code>, kernel: Kernel) -> Result<Vec<(Beside, Sections)>, S
     Ok(models)
 }
 
-/// The sections of a program as models, and planted faults in one of them or in the kernel.
+/// Returns the sections of a program as models, and planted faults in one of them or in the kernel.
 ///
 /// Copies of a section are explored once. Each is explored with two threads, two preemptions, a migration and a signal
 /// whose handler runs the section, too, and beside a thread that uses membarrier.

@@ -42,7 +42,7 @@ pub(super) const FLAGS: u64 = 0x9_0000;
 /// The two halves whose sum carries: an object and a slot that are there.
 const CARRY: u64 = 1 << 63;
 
-/// The index of a word in the memory's vector.
+/// Returns the index of a word in the memory's vector.
 pub(super) fn index(address: u64) -> Option<usize> {
     let mut before = 0;
     for (base, words) in REGIONS {
@@ -55,7 +55,7 @@ pub(super) fn index(address: u64) -> Option<usize> {
     None
 }
 
-/// The address of a word.
+/// Returns the address of a word.
 pub(super) fn address(index: usize) -> u64 {
     let mut before = 0;
     for (base, words) in REGIONS {
@@ -67,7 +67,7 @@ pub(super) fn address(index: usize) -> u64 {
     0
 }
 
-/// A name for the word at an address, for diagrams.
+/// Returns a name for the word at an address, for diagrams.
 pub(super) fn name(address: u64) -> String {
     let slot = (SLOTS..SLOTS + 2 * SLOT_DISTANCE)
         .contains(&address)
@@ -91,7 +91,7 @@ pub(super) fn name(address: u64) -> String {
     }
 }
 
-/// The first words of both slots, and all others.
+/// Returns the first words of both slots, and all others.
 pub(super) fn initial(first: impl Fn(usize) -> u64) -> Vec<u64> {
     let mut words: Vec<u64> = vec![0; REGIONS.iter().map(|region| region.1).sum()];
     let mut set = |address: u64, word| {

@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// The thread's next instruction, system call, or return from a handler.
+    /// Takes the thread's next instruction, system call, or return from a handler.
     fn go_on(&self, state: &mut State, number: usize) -> Result<(), String> {
         let Some(op) = self.op(&state.threads[number]) else {
             state.threads[number].frames.pop();
@@ -242,7 +242,7 @@ impl Process {
         Ok(())
     }
 
-    /// An instruction of the section, or of what follows it.
+    /// Runs an instruction of the section, or of what follows it.
     fn section(&self, state: &mut State, number: usize) -> Result<(), String> {
         let area = usize::from(state.threads[number].area);
         let mut frame = *state.threads[number].frames.last().expect("the thread runs");
@@ -280,7 +280,7 @@ impl State {
         &mut self.maps[usize::from(self.threads[number].map)]
     }
 
-    /// The area that the thread's pointer names.
+    /// Returns the area that the thread's pointer names.
     fn area_of(&mut self, number: usize) -> &mut Area {
         let area = usize::from(self.threads[number].area);
         &mut self.map_of(number).areas[area]

@@ -67,12 +67,12 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The address of the registered area.
+    /// Returns the address of the registered area.
     pub fn address(&self) -> Option<u64> {
         self.area.map(|(address, ..)| address)
     }
 
-    /// `rseq(address, length, flags, signature)`. `is_mapped` says whether the thread can write there.
+    /// Calls `rseq(address, length, flags, signature)`. `is_mapped` says whether the thread can write there.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -130,7 +130,7 @@ impl Registration {
         Ok(())
     }
 
-    /// The registration of a child: with memory of its own it has one, too.
+    /// Returns the registration of a child: with memory of its own it has one, too.
     pub fn in_child(self, shares_memory: bool) -> Registration {
         if shares_memory { Registration::default() } else { self }
     }

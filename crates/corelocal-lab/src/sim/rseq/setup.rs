@@ -43,12 +43,12 @@ enum Role {
     Number,
 }
 
-/// A general register, by number.
+/// Returns a general register, by number.
 fn number(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }
 
-/// The operands of the section, by register. `None`: it does not begin as this library's sections do.
+/// Returns the operands of the section, by register. `None`: it does not begin as this library's sections do.
 fn operands(code: &Code) -> Option<BTreeMap<usize, Role>> {
     let inside: Vec<&Instruction> = code.inside().collect();
     let base = |nth: usize| number(inside.get(nth)?.memory_base());
@@ -205,7 +205,7 @@ pub(super) fn find(code: &Code) -> Result<Vec<Setup>, String> {
 /// No longer way is explored.
 const LONGEST: usize = 40;
 
-/// Whether the section begins as this library's do, with a test of the cpu number.
+/// Returns `true` if the section begins as this library's do, with a test of the cpu number.
 pub(super) fn is_known(code: &Code) -> bool {
     let first = code.inside().next();
     let tests = first

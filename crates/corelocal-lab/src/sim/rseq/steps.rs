@@ -7,7 +7,7 @@ impl Sections {
         (self.code.start..self.code.end).contains(&thread.registers.ip)
     }
 
-    /// The kernel's work before a return to user space: `rseq_ip_fixup`.
+    /// Does the kernel's work before a return to user space: `rseq_ip_fixup`.
     pub(super) fn restart(&self, thread: &mut Thread) -> Result<(), String> {
         if thread.phase != Phase::Within
             || !std::mem::take(&mut thread.is_armed)
@@ -24,7 +24,7 @@ impl Sections {
         Ok(())
     }
 
-    /// `rseq_update_ids`: the ids of the thread's cpu.
+    /// Models `rseq_update_ids`: the ids of the thread's cpu.
     pub(super) fn update_ids(&self, thread: &mut Thread) {
         if self.kernel.is_v2 && thread.cpu_id_start != thread.written {
             thread.phase = Phase::Killed;
@@ -37,7 +37,7 @@ impl Sections {
         (thread.cpu_id_start, thread.cpu_id, thread.mm_cid, thread.written) = (id, id, id, id);
     }
 
-    /// The thread's next instruction.
+    /// Takes the thread's next instruction.
     pub(super) fn go_on(&self, state: &mut State, number: usize) -> Result<(), String> {
         let State { threads, words, unfenced, .. } = state;
         let thread = &mut threads[number];
@@ -141,7 +141,7 @@ impl Sections {
         Ok(())
     }
 
-    /// A signal: its handler runs the section.
+    /// Sends a signal: its handler runs the section.
     pub(super) fn signal(&self, state: &mut State, number: usize) -> Result<(), String> {
         let thread = &mut state.threads[number];
         if !self.kernel.not_for_signals {

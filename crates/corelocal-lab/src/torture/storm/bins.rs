@@ -70,14 +70,14 @@ impl AtomicFlow {
     }
 }
 
-/// A bijective scrambling of numbers (splitmix64's finalizer; Steele, Lea, Flood 2014).
+/// Returns a bijective scrambling of numbers (splitmix64's finalizer; Steele, Lea, Flood 2014).
 fn scrambled(token: u64) -> i64 {
     let token = (token ^ token >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let token = (token ^ token >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     (token ^ token >> 31) as i64
 }
 
-/// A unique number, never 0.
+/// Returns a unique number, never 0.
 pub fn token() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -113,7 +113,7 @@ pub trait Bin: Sync + Send {
 /// Conversion between tokens and items.
 trait Item: Copy + Send + 'static {
     fn of(token: u64) -> Self;
-    /// The token. For a torn item this is a number that was never a token.
+    /// Returns the token. For a torn item this is a number that was never a token.
     fn token(self) -> u64;
 }
 
@@ -309,7 +309,7 @@ impl Bin for Word<Cid> {
     }
 }
 
-/// All containers, with their names.
+/// Returns all containers, with their names.
 pub fn bins() -> [(&'static str, Box<dyn Bin>); BINS] {
     [
         ("a stack", Box::new(Stack::<u64, 64>::new())),

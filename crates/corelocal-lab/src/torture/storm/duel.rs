@@ -44,7 +44,7 @@ pub trait Biased: Sync {
     /// Runs `f` on this slot's part, if it can be locked without waiting. Returns whether it ran.
     fn visit(&self, slot: u32, f: impl FnOnce(&mut Pair)) -> bool;
 
-    /// The number of slots to visit.
+    /// Returns the number of slots to visit.
     fn slots(&self) -> u32;
 
     /// Runs `f` on every part, when no other thread uses the lock.

@@ -39,7 +39,7 @@ fn hash(token: u64) -> usize {
     (token.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
-/// The number of objects in use, according to the malloc.
+/// Returns the number of objects in use, according to the malloc.
 fn in_use() -> usize {
     let stats = alloc::stats();
     stats.large_objects + stats.classes.iter().map(|class| class.in_use).sum::<usize>()
@@ -55,7 +55,7 @@ fn size_of(token: u64) -> usize {
     LEAST + hash(token) % bound
 }
 
-/// The last word of an object.
+/// Returns the last word of an object.
 ///
 /// # Safety
 /// - The object has this many bytes.

@@ -227,7 +227,7 @@ static HANDLERS: Handlers = Handlers {
 /// The value that the next handler records.
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
-/// The number of signals that were handled.
+/// Returns the number of signals that were handled.
 pub fn handled() -> u64 {
     TIMES.load(Ordering::Relaxed)
 }

@@ -249,7 +249,7 @@ fn take<I: SlotIndex>(counter: &Counter<I>, account: &mut i64, done: &mut Operat
     done.takes += 1;
 }
 
-/// Mostly values below the maximum; sometimes a larger one.
+/// Records mostly values below the maximum; sometimes a larger one.
 fn record<I: SlotIndex>(
     max: &Max<I>,
     account: &mut u64,

@@ -29,7 +29,7 @@ impl Content {
         }
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     pub fn numbers(&self) -> &[i64] {
         &self.numbers[..self.len]
     }

@@ -31,7 +31,7 @@ impl<const N: usize> Copy<N> {
         Copy(RcuCopy::new([FIRST; N]))
     }
 
-    /// The value; 0 if the words differ.
+    /// Returns the value; 0 if the words differ.
     #[inline(always)]
     fn load(&self) -> i64 {
         let words = self.0.load();

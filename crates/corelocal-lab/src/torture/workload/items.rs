@@ -52,7 +52,7 @@ pub const RING: Model = Model {
 /// An item: as long as its section requires, with different words.
 pub trait Item: Send + Copy + 'static {
     fn of(n: i64) -> Self;
-    /// `None` if the words belong to different items.
+    /// Returns `None` if the words belong to different items.
     fn number(self) -> Option<i64>;
 }
 
@@ -77,7 +77,7 @@ impl<const WORDS: usize> Item for [i64; WORDS] {
     }
 }
 
-/// An item as a number. A torn item yields a number that was never pushed.
+/// Returns an item as a number. A torn item yields a number that was never pushed.
 pub fn number(item: impl Item) -> i64 {
     item.number().unwrap_or(i64::MIN)
 }

@@ -40,7 +40,7 @@ impl Round {
         Content::of([0, 0])
     }
 
-    /// The same, and registers a site that no macro makes.
+    /// Returns the same, and registers a site that no macro makes.
     fn begin_with(&self, site: &'static Site) -> Content {
         if site.is_new() {
             site.register(&[]);
@@ -52,7 +52,7 @@ impl Round {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The same of events of one word: 16 bits of the round, and of the operand, which is a power of two.
+    /// Returns the same of events of one word: 16 bits of the round, and of the operand, which is a power of two.
     fn recorded_short(&self, name: &str) -> [i64; 2] {
         let mut all = [0; 2];
         trace::each_record(name, |[word, _]| {
@@ -64,7 +64,7 @@ impl Round {
         all
     }
 
-    /// The number of this round's events, and their sum.
+    /// Returns the number of this round's events, and their sum.
     fn recorded(&self, name: &str) -> [i64; 2] {
         let mut all = [0; 2];
         trace::each_record(name, |[first, second]| {

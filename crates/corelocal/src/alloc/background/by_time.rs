@@ -126,7 +126,7 @@ fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     }
 }
 
-/// Whether ticking may begin again that ended at `since`, or has never begun (0).
+/// Returns `true` if ticking may begin again that ended at `since`, or has never begun (0).
 fn may_tick(now: u64, since: u64) -> bool {
     // Ahead: this process moved to a time namespace whose clock is behind.
     since == 0 || since > now + PERIOD || now.saturating_sub(since) > NOT_TICKED
@@ -192,7 +192,7 @@ fn purge(range: Range) -> (usize, usize) {
     (bytes, next)
 }
 
-/// Whether idle memory stays because of a target.
+/// Returns `true` if idle memory stays because of a target.
 fn is_kept(range: Range) -> bool {
     !pressure::is_high() && target::is_kept(range)
 }

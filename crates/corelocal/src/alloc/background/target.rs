@@ -38,12 +38,12 @@ pub(super) fn target() -> Option<usize> {
     }
 }
 
-/// Whether idle memory stays because the target is not exceeded.
+/// Returns `true` if idle memory stays because the target is not exceeded.
 pub(super) fn is_kept(range: Range) -> bool {
     target().is_some_and(|target| !is_beyond(range, target))
 }
 
-/// Whether the target is exceeded.
+/// Returns `true` if the target is exceeded.
 pub(super) fn is_beyond(range: Range, target: usize) -> bool {
     page_heap::used_bytes(range) + page_heap::idle_bytes(range) > target
 }

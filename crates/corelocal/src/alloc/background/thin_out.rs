@@ -26,8 +26,8 @@ pub(super) fn thin_out(range: Range, only_resting: bool) -> usize {
     all.bytes
 }
 
-/// As [`thin_out`], for `most` chunks from `from` on. Returns the bytes given back, and the chunk to continue with if
-/// there are more.
+/// Does what [`thin_out`] does, for `most` chunks from `from` on. Returns the bytes given back, and the chunk to
+/// continue with if there are more.
 pub(super) fn thin_out_some(
     range: Range,
     from: usize,

@@ -28,7 +28,7 @@ impl Returned {
         Returned { spans: Orphans::new() }
     }
 
-    /// Whether the list seems empty.
+    /// Returns `true` if the list seems empty.
     #[inline]
     pub(in crate::alloc) fn is_empty(&self) -> bool {
         self.spans.is_empty()

@@ -23,7 +23,7 @@ impl Orphans {
         Orphans { head: AtomicU64::new(0) }
     }
 
-    /// Whether the list seems empty.
+    /// Returns `true` if the list seems empty.
     #[inline]
     pub(in crate::alloc) fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed) == 0

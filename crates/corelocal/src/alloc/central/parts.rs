@@ -16,12 +16,12 @@ use crate::sys::memory::page_size::page_size;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Bytes in a part.
+/// Returns the bytes in a part.
 pub(super) fn part(shape: &Shape) -> usize {
     (shape.chunks * CHUNK / 64).max(page_size())
 }
 
-/// The parts that a range of a span overlaps, as a bit set.
+/// Returns the parts that a range of a span overlaps, as a bit set.
 pub(super) fn parts_of(shape: &Shape, from: usize, len: usize) -> u64 {
     let (first, last) = (from / part(shape), (from + len - 1) / part(shape));
     (u64::MAX >> (63 - (last - first))) << first
@@ -39,8 +39,8 @@ pub(super) fn touched(place: Place, record: &Record, from: usize, len: usize) {
     }
 }
 
-/// Parts of a span without allocated objects that are neither clean nor refused. Exact under the class's lock,
-/// otherwise an estimate.
+/// Returns the parts of a span without allocated objects that are neither clean nor refused. Exact under the class's
+/// lock, otherwise an estimate.
 pub(super) fn unused(place: Place, record: &Record) -> u64 {
     let shape = place.shape();
     // Bytes behind the last object are never written to.

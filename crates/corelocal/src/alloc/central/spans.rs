@@ -157,7 +157,7 @@ impl Spans {
     }
 }
 
-/// The objects of a span that overlap these parts: their bits, and how many.
+/// Returns the objects of a span that overlap these parts: their bits, and how many.
 fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
     let (shape, mut bits, mut count) = (place.shape(), [0; 64], 0);
     for index in 0..shape.capacity {
@@ -169,7 +169,7 @@ fn objects_in(place: Place, parts: u64) -> ([u64; 64], u32) {
     (bits, count)
 }
 
-/// The first chunks of all spans of the class on the node. Linear in the node's chunks in use.
+/// Returns the first chunks of all spans of the class on the node. Linear in the node's chunks in use.
 pub(in crate::alloc) fn starts(place: Place) -> impl Iterator<Item = usize> {
     let is_of_class = move |chunk: &usize| {
         // Acquire: partner is the Release in `name`; the record is initialised.
@@ -240,13 +240,13 @@ fn release(place: Place, first: usize) {
     page_heap::release(place.range, first, chunks);
 }
 
-/// The generation of an object's span: differs from those of all other spans that ever began there.
+/// Returns the generation of an object's span: differs from those of all other spans that ever began there.
 pub(in crate::alloc) fn generation(place: Place, object: usize) -> u32 {
     let start = place.range.chunk_of(object) & !(place.shape().chunks - 1);
     place.range.record(start).generation.load(R)
 }
 
-/// Whether an object is allocated. Reports a fault if the address is not an object of the class.
+/// Returns `true` if an object is allocated. Reports a fault if the address is not an object of the class.
 pub(in crate::alloc) fn is_out(place: Place, object: usize) -> bool {
     let chunk = find(place, object);
     let Some(index) = place.shape().index_of(object - place.range.address(chunk)) else {
@@ -255,7 +255,7 @@ pub(in crate::alloc) fn is_out(place: Place, object: usize) -> bool {
     place.range.record(chunk).bits[index / IN_A_WORD].load(R) >> (index % IN_A_WORD) & 1 != 0
 }
 
-/// The span of an object. Reports a fault if the address is not in a span of the class.
+/// Returns the span of an object. Reports a fault if the address is not in a span of the class.
 fn find(place: Place, object: usize) -> usize {
     let chunk = place.range.chunk_of(object);
     match place.range.kind(chunk).load(R) {
@@ -338,7 +338,8 @@ fn take_from(place: Place, chunk: usize, to: &mut [u64]) -> usize {
     taken
 }
 
-/// The number of a class's spans on a node, and of objects allocated from them. For statistics: may be out of date.
+/// Returns the number of a class's spans on a node, and of objects allocated from them. For statistics: may be out of
+/// date.
 pub(in crate::alloc) fn count(place: Place) -> (usize, usize) {
     starts(place).fold((0, 0), |(spans, out), chunk| {
         (spans + 1, out + place.range.record(chunk).out.load(R) as usize)

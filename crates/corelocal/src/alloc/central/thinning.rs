@@ -26,13 +26,13 @@ pub(in crate::alloc) struct Look {
     pub(in crate::alloc) left: usize,
 }
 
-/// Whether a span seems to have parts to give back; an estimate without the class's lock.
+/// Returns `true` if a span seems to have parts to give back; an estimate without the class's lock.
 pub(in crate::alloc) fn seems_worth_it(place: Place, chunk: usize) -> bool {
     unused(place, place.range.record(chunk)) != 0
 }
 
-/// The parts of a span to give back, whose objects are held from here on; 0 if it is not worth it. Under the class's
-/// lock. `None` with `only_resting` if it may be worth it but the span has changed since the last call.
+/// Returns the parts of a span to give back, whose objects are held from here on; 0 if it is not worth it. Under the
+/// class's lock. `None` with `only_resting` if it may be worth it but the span has changed since the last call.
 pub(in crate::alloc) fn begin(
     spans: &Spans,
     place: Place,

@@ -48,12 +48,12 @@ pub(in crate::alloc) fn drain(range: Range, only_resting: bool) -> usize {
     objects
 }
 
-/// The number of shared slots that may have been used.
+/// Returns the number of shared slots that may have been used.
 fn opened_shared() -> u32 {
     slots().map_or(0, Slots::opened_shared)
 }
 
-/// The caches of all cores, then the shared ones.
+/// Returns the caches of all cores, then the shared ones.
 fn core_caches() -> impl Iterator<Item = &'static CoreCache> {
     block().into_iter().flat_map(|block| {
         let own = (0..cid::high_water::<Cid>()).map(move |slot| block.slot(slot));
@@ -61,17 +61,17 @@ fn core_caches() -> impl Iterator<Item = &'static CoreCache> {
     })
 }
 
-/// Bytes in each core's cache, then in each shared one.
+/// Returns the bytes in each core's cache, then in each shared one.
 pub(in crate::alloc) fn cached() -> impl Iterator<Item = usize> {
     core_caches().map(CoreCache::bytes)
 }
 
-/// Objects of a class in all caches.
+/// Returns the objects of a class in all caches.
 pub(in crate::alloc) fn cached_of(class: usize) -> usize {
     core_caches().map(|core_cache| core_cache.stacks[class].count.load(R) as usize).sum()
 }
 
-/// The counts of a class in all caches: see [`COUNTED`].
+/// Returns the counts of a class in all caches: see [`COUNTED`].
 pub(in crate::alloc) fn counts_of(class: usize) -> [u64; 4] {
     let gone = COUNTED[class].all().map(|count| count.load(R));
     core_caches()

@@ -51,7 +51,7 @@ fn pushed_or_popped(
     }
 }
 
-/// The slots, shifted to the count of the class's stack, as batch sections expect.
+/// Returns the slots, shifted to the count of the class's stack, as batch sections expect.
 fn from_counts(class: usize) -> Option<Slots> {
     Some(Slots::bound(bind()?.base().wrapping_add(stack::at(class) + BEFORE_COUNT)))
 }

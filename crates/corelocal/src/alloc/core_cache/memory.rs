@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// Whether the page at this address is writable.
+    /// Returns `true` if the page at this address is writable.
     fn is_writable(at: usize) -> bool {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         maps.lines().any(|line| {

@@ -43,7 +43,7 @@ pub(in crate::alloc) static FREED: Slots = Slots::new();
 /// The slots themselves.
 static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The slots that this process allocates from; `None` until the environment could be read.
+/// Returns the slots that this process allocates from; `None` until the environment could be read.
 pub(in crate::alloc) fn slots() -> Option<&'static Slots> {
     if !FRONT.base().is_null() {
         return Some(&FRONT);
@@ -54,7 +54,7 @@ pub(in crate::alloc) fn slots() -> Option<&'static Slots> {
     config::modes().map(|modes| if modes.is_any() { &WATCHED } else { &FRONT })
 }
 
-/// The slots, which are made now if necessary; `None` when out of memory.
+/// Returns the slots, which are made now if necessary; `None` when out of memory.
 pub(in crate::alloc) fn bind() -> Option<Block<CoreCache>> {
     let block = match block() {
         Some(block) => block,
@@ -84,7 +84,7 @@ pub(in crate::alloc) fn block() -> Option<Block<CoreCache>> {
     unsafe { Block::from_base(BLOCK.load(Ordering::Acquire)) }
 }
 
-/// The slot of the calling thread's id. A hint: the thread may move at any time.
+/// Returns the slot of the calling thread's id. A hint: the thread may move at any time.
 pub(in crate::alloc) fn near() -> Option<&'static CoreCache> {
     let offset = cid::offset_of_this_thread::<Cid>()?;
     Some(block()?.slot_at(offset))
@@ -111,7 +111,7 @@ pub(in crate::alloc) fn pop_section(slots: &Slots, at: usize) -> rseq::Popped {
     unsafe { rseq::pop_at(index, slots, at) }
 }
 
-/// As [`pop_section`], but fails if no objects are [left](CoreCache::left) to give out without a look.
+/// Does what [`pop_section`] does, but fails if no objects are [left](CoreCache::left) to give out without a look.
 #[inline(always)]
 pub(in crate::alloc) fn pop_counted_section(slots: &Slots, at: usize) -> rseq::Popped {
     let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };

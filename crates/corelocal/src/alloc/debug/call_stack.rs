@@ -210,7 +210,7 @@ impl Maps {
         self.of(address).is_some()
     }
 
-    /// Whether the address follows a call instruction.
+    /// Returns `true` if the address follows a call instruction.
     fn is_behind_a_call(&self, address: usize) -> bool {
         const LONGEST: usize = 7;
         let map = self.of(address).filter(|map| map.is_readable && address - map.start >= LONGEST);
@@ -238,7 +238,7 @@ impl Maps {
     }
 }
 
-/// Whether these bytes end with a call instruction: relative, or through a register or memory.
+/// Returns `true` if these bytes end with a call instruction: relative, or through a register or memory.
 fn ends_with_a_call(code: [u8; 7]) -> bool {
     let is_indirect = |at: usize| code[at] == 0xff && code[at + 1] & 0x38 == 0x10;
     code[2] == 0xe8 || [0, 1, 3, 4, 5].into_iter().any(is_indirect)
@@ -278,7 +278,7 @@ impl Mapping {
         })
     }
 
-    /// Whether this is the start of a program that is loaded at the addresses in its file.
+    /// Returns `true` if this is the start of a program that is loaded at the addresses in its file.
     fn is_fixed(&self) -> bool {
         if self.offset != 0 || !self.is_readable {
             return false;

@@ -57,7 +57,7 @@ fn is_early(range: Range, object: usize) -> bool {
     range.chunk_of(object) < config::early_chunks()
 }
 
-/// The class for objects of this size with their trailers; `None` for large ones.
+/// Returns the class for objects of this size with their trailers; `None` for large ones.
 pub(in crate::alloc) fn place(range: Range, align: usize, size: usize) -> Option<Place> {
     class::of_aligned(align, size + TRAILER).map(|class| Place::new(range, class))
 }
@@ -78,7 +78,7 @@ struct Object {
 }
 
 impl Object {
-    /// Offset of the trailer.
+    /// Returns the offset of the trailer.
     fn room(self) -> usize {
         self.place.shape().size - TRAILER
     }
@@ -90,7 +90,8 @@ impl Object {
         unsafe { &*at }
     }
 
-    /// The trailer's word. It depends on the span's generation, so a trailer of an earlier span there is not valid.
+    /// Returns the trailer's word. It depends on the span's generation, so a trailer of an earlier span there is not
+    /// valid.
     fn word(self, state: u64, size: usize) -> u64 {
         let generation = u64::from(spans::generation(self.place, self.at)) << 40;
         ((state << 32) | size as u64) ^ mix(self.at as u64 ^ generation ^ random::secret())
@@ -106,7 +107,7 @@ impl Object {
         }
     }
 
-    /// The first of the bytes `from..to` that is not `byte`.
+    /// Returns the first of the bytes `from..to` that is not `byte`.
     fn find_other(self, from: usize, to: usize, byte: u8) -> Option<usize> {
         // SAFETY: within the object.
         unsafe { find_other(self.at + from, to - from, byte) }.map(|at| from + at)
@@ -174,19 +175,19 @@ pub(in crate::alloc) fn deallocate(place: Place, at: usize, given: usize) {
     }
 }
 
-/// As [`leave`], for an item of a queue.
+/// Does what [`leave`] does, for an item of a queue.
 fn leave_small(range: Range, at: u64) {
     if let Some(class) = class_of(at as usize) {
         leave(Place::new(range, class), at as usize);
     }
 }
 
-/// The class of an object; `None` if it has none.
+/// Returns the class of an object; `None` if it has none.
 fn class_of(object: usize) -> Option<usize> {
     kind_of(object as *mut u8).filter(|kind| (1..=CLASSES).contains(kind))
 }
 
-/// The size of an allocated object. Reports a fault if it is not allocated.
+/// Returns the size of an allocated object. Reports a fault if it is not allocated.
 fn size_of_live(object: Object) -> usize {
     if !spans::is_out(object.place, object.at) {
         fault::report(Fault::Twice, object.at);
@@ -221,7 +222,7 @@ fn leave(place: Place, at: usize) {
     push_or_spill(place, at as u64);
 }
 
-/// The exact size of an object of a class; `None` for other objects, and if it is not known.
+/// Returns the exact size of an object of a class; `None` for other objects, and if it is not known.
 pub(in crate::alloc) fn size_of(object: *mut u8) -> Option<usize> {
     let (range, at) = (Range::get()?, object as usize);
     let place = Place::new(range, class_of(at)?);
@@ -273,7 +274,7 @@ pub(in crate::alloc) fn allocate_large(
     Some((object, is_zero && is_zeroed))
 }
 
-/// Bytes of SLACK behind a large object.
+/// Returns the bytes of SLACK behind a large object.
 fn slack(size: usize) -> usize {
     (size + 1).next_multiple_of(PAGE) - size
 }

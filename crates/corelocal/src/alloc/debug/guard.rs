@@ -42,7 +42,7 @@ const BUSY: u32 = 1;
 const LIVE: u32 = 2;
 const FREED: u32 = 3;
 
-/// The longest objects: a chunk less one closed page at each end. None if a page is as long as a chunk.
+/// Returns the longest objects: a chunk less one closed page at each end. None if a page is as long as a chunk.
 fn most_bytes() -> usize {
     CHUNK.saturating_sub(2 * page_size())
 }
@@ -131,20 +131,20 @@ pub(in crate::alloc) fn deallocate(object: *mut u8, given: usize) {
     pool.live.fetch_sub(1, R);
 }
 
-/// The exact size of an object in the pool.
+/// Returns the exact size of an object in the pool.
 #[cold]
 pub(in crate::alloc) fn usable_size(object: *mut u8) -> usize {
     let at = object as usize;
     Pool::get().and_then(|pool| pool.slot(at)).map_or(0, |slot| slot.size_of_live(at))
 }
 
-/// The number of objects in the pool, and of all ever there.
+/// Returns the number of objects in the pool, and of all ever there.
 pub(in crate::alloc) fn counts() -> (usize, u64) {
     Pool::get().map_or((0, 0), |pool| (pool.live.load(R), pool.allocations.load(R)))
 }
 
-/// The slot that an address belongs to, for a report. A closed page behind a live object belongs to that object,
-/// although the next chunk begins there.
+/// Returns the slot that an address belongs to, for a report. A closed page behind a live object belongs to that
+/// object, although the next chunk begins there.
 pub(in crate::alloc) fn slot_of(address: usize) -> Option<&'static Slot> {
     let pool = Pool::get()?;
     let slot = pool.slot(address)?;
@@ -152,7 +152,7 @@ pub(in crate::alloc) fn slot_of(address: usize) -> Option<&'static Slot> {
     Some(if slot.is(LIVE) { slot } else { before.unwrap_or(slot) })
 }
 
-/// The working memory of reports.
+/// Returns the working memory of reports.
 pub(super) fn work() -> Option<&'static Work> {
     Pool::get().map(|pool| &pool.work)
 }
@@ -165,7 +165,7 @@ impl Pool {
         unsafe { pool.as_ref() }
     }
 
-    /// The pool, made now if necessary.
+    /// Returns the pool, made now if necessary.
     fn make(range: Range) -> Option<&'static Pool> {
         if let Some(pool) = Pool::get() {
             return Some(pool);
@@ -206,7 +206,7 @@ impl Pool {
         Pool::get()
     }
 
-    /// The slot of an address.
+    /// Returns the slot of an address.
     fn slot(&self, address: usize) -> Option<&Slot> {
         self.slots.get(address.wrapping_sub(self.base.load(R)) / CHUNK)
     }
@@ -264,7 +264,7 @@ impl Pool {
     }
 }
 
-/// The pages that an object lies on: start and end.
+/// Returns the pages that an object lies on: start and end.
 fn pages_of(object: usize, len: usize) -> (usize, usize) {
     (page_start(object), (object + len.max(1)).next_multiple_of(page_size()))
 }
@@ -275,12 +275,12 @@ impl Slot {
         self.state.load(Ordering::Acquire) == state
     }
 
-    /// Address and size of the slot's current or last object.
+    /// Returns the address and size of the slot's current or last object.
     pub(in crate::alloc) fn object(&self) -> (usize, usize) {
         (self.object.load(R), self.size.load(R))
     }
 
-    /// The size of an allocated object. Reports a fault if the object is not allocated.
+    /// Returns the size of an allocated object. Reports a fault if the object is not allocated.
     fn size_of_live(&self, at: usize) -> usize {
         let (object, size) = self.object();
         match self.is(LIVE) {
@@ -298,7 +298,7 @@ impl Slot {
         f(object + size, to - object - size);
     }
 
-    /// The fault next to a live object, if its slack has changed (3).
+    /// Returns the fault next to a live object, if its slack has changed (3).
     fn find_fault(&self) -> Option<Fault> {
         let (object, size) = self.object();
         let mut fault = None;
@@ -314,7 +314,7 @@ impl Slot {
         fault
     }
 
-    /// The meaning of an access to this closed address.
+    /// Returns the meaning of an access to this closed address.
     pub(super) fn touch(&self, address: usize) -> Touch {
         let (object, _) = self.object();
         // Acquire: partner is the Release that set the state.

@@ -249,7 +249,7 @@ pub(super) fn report(fault: Fault, slot: &Slot, address: usize) -> ! {
     fault::abort()
 }
 
-/// The interrupted registers, in the order of a trace, and the kind of access.
+/// Returns the interrupted registers, in the order of a trace, and the kind of access.
 #[cfg(target_arch = "x86_64")]
 fn interrupted(context: *mut c_void) -> (Option<[u64; REGISTERS]>, &'static str) {
     // The kernel's ucontext: flags, link and stack, then the registers in this order.

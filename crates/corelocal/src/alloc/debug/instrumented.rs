@@ -66,7 +66,7 @@ fn guarded(otherwise: Odds, place: Place, align: usize, size: usize) -> Option<u
     }
 }
 
-/// The counter of allocated objects.
+/// Returns the counter of allocated objects.
 fn popped(class: usize) -> &'static AtomicU64 {
     &near().map_or(&COUNTED[class], |core_cache| &core_cache.counts[class]).popped
 }
@@ -126,7 +126,7 @@ fn draw(core_cache: &CoreCache, odds: Odds, place: Place) -> Drawn {
     if seen == 1 { Drawn::Due } else { Drawn::Fresh }
 }
 
-/// What the section does, on a shared slot whose lock is held.
+/// Returns what the section does, on a shared slot whose lock is held.
 fn pop_alone(core_cache: &CoreCache, odds: Odds, place: Place) -> Next {
     loop {
         match draw(core_cache, odds, place) {

@@ -81,12 +81,12 @@ pub struct Summary {
     pub missed: u64,
 }
 
-/// Whether this process has a profile.
+/// Returns `true` if this process has a profile.
 pub fn is_on() -> bool {
     profile_rate().is_some()
 }
 
-/// The sums; zeros if there is no profile.
+/// Returns the sums; zeros if there is no profile.
 pub fn summary() -> Summary {
     let Some(rate) = profile_rate() else { return Summary::default() };
     let Some(area) = area::get() else { return Summary { rate, ..Summary::default() } };
@@ -109,7 +109,7 @@ pub fn for_each(into: &mut Sample, f: &mut dyn FnMut(&Sample)) {
     area.for_each(into, f);
 }
 
-/// The probability that an object of this size is sampled.
+/// Returns the probability that an object of this size is sampled.
 pub(super) fn odds(size: u64, rate: u64) -> f64 {
     sample::odds(size, rate)
 }
@@ -171,7 +171,7 @@ fn show(range: Range, class: usize) {
     header.large_chunks.fetch_add(large::chunks_for(class::shape(class).size), R);
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the nanoseconds of the monotonic clock.
 fn now() -> u64 {
     crate::sys::kernel_clock::nanoseconds(libc::CLOCK_MONOTONIC)
 }

@@ -42,13 +42,13 @@ static SMALL: [Queue; QUEUES] = [const { Queue::new(1 << 20) }; QUEUES];
 /// Large objects. Their memory is with the kernel, and the bytes are address space.
 pub(super) static LARGE: Queue = Queue::new(1 << 28);
 
-/// The queue of the calling thread.
+/// Returns the queue of the calling thread.
 pub(super) fn of_this_thread() -> &'static Queue {
     let thread = crate::alloc::random::mix(Identity::of_this_thread().number());
     &SMALL[thread as usize % QUEUES]
 }
 
-/// The queues of small objects.
+/// Returns the queues of small objects.
 pub(super) fn small() -> impl Iterator<Item = &'static Queue> {
     SMALL.iter()
 }
@@ -74,7 +74,7 @@ impl Queue {
         Some(locked)
     }
 
-    /// All items, oldest first. The lock must be held.
+    /// Returns all items, oldest first. The lock must be held.
     fn waiting(&self) -> impl Iterator<Item = Item> {
         let mut next = self.left.load(R);
         core::iter::from_fn(move || {

@@ -44,7 +44,7 @@ impl Odds {
         Odds { guard: None, ..self }
     }
 
-    /// The probability that an object of this size is sampled.
+    /// Returns the probability that an object of this size is sampled.
     fn of_a_size(self, size: usize) -> f64 {
         self.rate.map_or(0.0, |rate| profile::odds(size as u64, rate))
     }
@@ -53,13 +53,13 @@ impl Odds {
         self.guard.map_or(0.0, |guard| 1.0 / f64::from(guard.max(1)))
     }
 
-    /// The probability that an object of this size is selected.
+    /// Returns the probability that an object of this size is selected.
     fn of_any(self, size: usize) -> f64 {
         let guard = self.of_guard();
         guard + (1.0 - guard) * self.of_a_size(size)
     }
 
-    /// The number of objects of this size up to and including the next candidate.
+    /// Returns the number of objects of this size up to and including the next candidate.
     pub(in crate::alloc) fn distance(self, size: usize) -> u64 {
         self.distance_of(size, random::next())
     }
@@ -83,12 +83,13 @@ impl Odds {
         times.min(MOST) as u64 + 1
     }
 
-    /// The outcome for the candidate that the distance has led to; the distance was for objects of the class's size.
+    /// Returns the outcome for the candidate that the distance has led to; the distance was for objects of the class's
+    /// size.
     pub(in crate::alloc) fn at_last(self, of_class: usize, size: usize) -> Lot {
         self.lot(size, fraction(random::next()) * self.of_any(of_class))
     }
 
-    /// The outcome for an object that was not counted.
+    /// Returns the outcome for an object that was not counted.
     pub(in crate::alloc) fn at_once(self, size: usize) -> Lot {
         match self.guard.is_some() || self.rate.is_some() {
             true => self.lot(size, fraction(random::next())),
@@ -105,7 +106,7 @@ impl Odds {
     }
 }
 
-/// A uniform number below 1.
+/// Returns a uniform number below 1.
 fn fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -91,7 +91,7 @@ pub struct ClassStats {
     pub spills: u64,
 }
 
-/// The current statistics. Linear in the memory in use. Allocates nothing.
+/// Returns the current statistics. Linear in the memory in use. Allocates nothing.
 ///
 /// ```
 /// use corelocal::alloc;
@@ -171,7 +171,7 @@ pub fn stats() -> Stats {
     stats
 }
 
-/// Bytes in the cache of each core, in the order of their slots.
+/// Returns the bytes in the cache of each core, in the order of their slots.
 pub fn cores() -> impl Iterator<Item = usize> {
     all::cached()
 }

@@ -53,7 +53,7 @@ const PATIENCE: u32 = 200;
 static EXTENDS: TryLock = TryLock::new();
 
 impl Range {
-    /// The range, made now if necessary; `None` if the kernel refuses even a short one.
+    /// Returns the range, made now if necessary; `None` if the kernel refuses even a short one.
     #[cold]
     pub(in crate::alloc) fn make() -> Option<Range> {
         if let Some(range) = Range::get() {
@@ -86,7 +86,7 @@ fn in_window() -> Option<Range> {
     None
 }
 
-/// The base of the window with this number.
+/// Returns the base of the window with this number.
 fn window(number: u64) -> usize {
     LOWEST + (random::mix(number) as usize) % (SPREAD / HUGE_PAGE) * HUGE_PAGE
 }
@@ -152,8 +152,8 @@ pub(in crate::alloc) fn missing_map(chunks: usize) -> usize {
     step.saturating_sub(LIMIT.load(Ordering::Relaxed))
 }
 
-/// Whether the map's bytes for the chunk before this one are writable from the start. Those of the last step are not:
-/// it is 16 MiB long, and most of it is only ever read.
+/// Returns `true` if the map's bytes for the chunk before this one are writable from the start. Those of the last step
+/// are not: it is 16 MiB long, and most of it is only ever read.
 fn is_writable_at_once(chunk: usize) -> bool {
     chunk <= STEPS[1]
 }

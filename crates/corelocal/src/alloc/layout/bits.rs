@@ -39,7 +39,7 @@ impl Words<'_> {
         self.claim_among(u64::MAX, count, align)
     }
 
-    /// As [`Words::claim`], restricted to the chunks `among`.
+    /// Does what [`Words::claim`] does, restricted to the chunks `among`.
     pub(in crate::alloc) fn claim_among(
         self,
         among: u64,
@@ -107,7 +107,7 @@ impl Words<'_> {
         self.kept.fetch_or(mask, R);
     }
 
-    /// As [`Words::take_dirt`], for kept chunks. Returns their bits.
+    /// Does what [`Words::take_dirt`] does, for kept chunks. Returns their bits.
     pub(in crate::alloc) fn take_kept(self, mask: u64) -> u64 {
         if self.kept.load(R) & mask == 0 {
             return 0;
@@ -124,12 +124,12 @@ impl Words<'_> {
     }
 }
 
-/// A word with the bits `bit..bit + count` set.
+/// Returns a word with the bits `bit..bit + count` set.
 pub(in crate::alloc) const fn mask(bit: usize, count: usize) -> u64 {
     (u64::MAX >> (IN_A_WORD - count)) << bit
 }
 
-/// The positions at which `count` adjacent bits are set.
+/// Returns the positions at which `count` adjacent bits are set.
 pub(in crate::alloc) const fn starts(bits: u64, count: usize) -> u64 {
     let (mut starts, mut have) = (bits, 1);
     while have < count {
@@ -140,7 +140,7 @@ pub(in crate::alloc) const fn starts(bits: u64, count: usize) -> u64 {
     starts
 }
 
-/// A word with every `align`-th bit set.
+/// Returns a word with every `align`-th bit set.
 pub(in crate::alloc) const fn every(align: usize) -> u64 {
     if align == IN_A_WORD { 1 } else { u64::MAX / ((1 << align) - 1) }
 }

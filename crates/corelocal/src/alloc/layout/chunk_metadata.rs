@@ -104,7 +104,7 @@ impl Range {
         !place.load(Ordering::Relaxed).is_null() || publish(place, IN_A_BLOCK)
     }
 
-    /// The record of a chunk at which a span or large object begins, or once began.
+    /// Returns the record of a chunk at which a span or large object begins, or once began.
     pub(in crate::alloc) fn record(self, chunk: usize) -> &'static Record {
         let place = &group(chunk / IN_A_GROUP).records[chunk % IN_A_GROUP / IN_A_BLOCK];
         // Acquire: partner is the Release in `publish`.
@@ -114,7 +114,7 @@ impl Range {
         unsafe { &*block.add(chunk % IN_A_BLOCK) }
     }
 
-    /// The bitmap words of 64 chunks.
+    /// Returns the bitmap words of 64 chunks.
     pub(in crate::alloc) fn words(self, nth: usize) -> Words<'static> {
         let (group, nth) = (group(nth / WORDS), nth % WORDS);
         Words {

@@ -48,7 +48,7 @@ const BATCH_BYTES: usize = 32 << 10;
 /// The most bytes of one class in a depot; one object is always allowed.
 const DEPOT_BYTES: usize = 512 << 10;
 
-/// The object size of a class.
+/// Returns the object size of a class.
 const fn size_of_class(class: usize) -> usize {
     match class {
         0..=8 => 16 * class,
@@ -117,14 +117,14 @@ impl Shape {
         }
     }
 
-    /// The degree of fullness of a span with `out` objects in use, which must not be all of them; below
+    /// Returns the degree of fullness of a span with `out` objects in use, which must not be all of them; below
     /// [`FULLNESSES`].
     #[inline]
     pub(in crate::alloc) fn fullness_of(&self, out: usize) -> usize {
         ((out as u64 * self.fullness) >> 32) as usize
     }
 
-    /// The index of the object that begins `offset` bytes into a span; `None` if none does.
+    /// Returns the index of the object that begins `offset` bytes into a span; `None` if none does.
     ///
     /// The quotient is exact. Offsets are below 2^21 and sizes at most 2^20, so the rounding of the reciprocal adds
     /// less than 2^-23, and a quotient that is not whole is at least 2^-20 below the next whole number.
@@ -159,19 +159,19 @@ static SMALL: [u32; LOOKED_UP / 16 + 1] = {
     small
 };
 
-/// The properties of a class, at most [`CLASSES`].
+/// Returns the properties of a class, at most [`CLASSES`].
 #[inline]
 pub(in crate::alloc) fn shape(class: usize) -> &'static Shape {
     &SHAPES[class]
 }
 
-/// The class of a size; `None` for a large size.
+/// Returns the class of a size; `None` for a large size.
 #[inline(always)]
 pub(in crate::alloc) fn of_size(size: usize) -> Option<usize> {
     stack_of_size(size).map(stack::class_of)
 }
 
-/// The offset in a slot of the stack of a size's class; `None` for a large size.
+/// Returns the offset in a slot of the stack of a size's class; `None` for a large size.
 #[inline(always)]
 pub(in crate::alloc) fn stack_of_size(size: usize) -> Option<usize> {
     if size <= LOOKED_UP {
@@ -190,8 +190,8 @@ pub(in crate::alloc) fn stack_of_size(size: usize) -> Option<usize> {
 #[cold]
 fn rarely() {}
 
-/// The offset in a slot of the stack for this size and alignment; `None` if no class fits, or `align` is not a power
-/// of two.
+/// Returns the offset in a slot of the stack for this size and alignment; `None` if no class fits, or `align` is not a
+/// power of two.
 ///
 /// The class is that of the size rounded up to the alignment. Between two powers of two, classes are a quarter of the
 /// smaller power apart, so they are multiples of that quarter. A larger alignment is a multiple of it as well, and
@@ -204,7 +204,7 @@ pub(in crate::alloc) fn stack_of_aligned(align: usize, size: usize) -> Option<us
     stack_of_size((size.max(1) + (align - 1)) & !(align - 1))
 }
 
-/// The smallest class for this size and alignment; `None` if no class fits.
+/// Returns the smallest class for this size and alignment; `None` if no class fits.
 pub(in crate::alloc) fn of_aligned(align: usize, size: usize) -> Option<usize> {
     stack_of_aligned(align, size).map(stack::class_of)
 }

@@ -26,7 +26,7 @@ impl Division {
     /// A single stripe.
     pub(super) const WHOLE: Division = Division { nodes: 1, shift: usize::BITS - 1 };
 
-    /// The division of `chunks` among `nodes`; a single stripe if stripes would be too short.
+    /// Returns the division of `chunks` among `nodes`; a single stripe if stripes would be too short.
     pub(super) fn of(chunks: usize, nodes: usize) -> Division {
         match (chunks / nodes.max(1)).checked_ilog2() {
             Some(shift) if nodes > 1 && 1 << shift >= LEAST => Division { nodes, shift },
@@ -52,7 +52,7 @@ impl Division {
         (chunk >> self.shift).min(self.nodes - 1)
     }
 
-    /// The chunks of a stripe in a range of this many chunks.
+    /// Returns the chunks of a stripe in a range of this many chunks.
     pub(super) fn bounds(self, node: usize, chunks: usize) -> ops::Range<usize> {
         let end = if node + 1 < self.nodes { (node + 1) << self.shift } else { chunks };
         node << self.shift..end

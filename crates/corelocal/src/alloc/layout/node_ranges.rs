@@ -47,7 +47,7 @@ fn make_states() -> bool {
     true
 }
 
-/// The state of a node other than the first: [`STATE`] bytes, zeroed at first, and never unmapped.
+/// Returns the state of a node other than the first: [`STATE`] bytes, zeroed at first, and never unmapped.
 #[inline]
 pub(in crate::alloc) fn state(node: usize) -> *const u8 {
     // Not null: the node exists (3).
@@ -55,7 +55,7 @@ pub(in crate::alloc) fn state(node: usize) -> *const u8 {
 }
 
 impl Range {
-    /// Whether the division has been decided.
+    /// Returns `true` if the division has been decided.
     pub(in crate::alloc) fn is_divided(self) -> bool {
         self.header().division.load(R) != 0
     }
@@ -72,7 +72,7 @@ impl Range {
         let _ = self.header().division.compare_exchange(0, division.word(), Ordering::Release, R);
     }
 
-    /// The division; `None` until it is decided.
+    /// Returns the division; `None` until it is decided.
     fn decided(self) -> Option<Division> {
         // Acquire: partner is the Release in `divide`. A thread that has an object from another stripe has
         // synchronised with a thread that saw the division.
@@ -83,17 +83,17 @@ impl Range {
         self.decided().unwrap_or(Division::WHOLE)
     }
 
-    /// The number of nodes, which is that of stripes.
+    /// Returns the number of nodes, which is that of stripes.
     pub(in crate::alloc) fn nodes(self) -> usize {
         self.division().nodes
     }
 
-    /// The node of a chunk.
+    /// Returns the node of a chunk.
     pub(in crate::alloc) fn node_of(self, chunk: usize) -> usize {
         self.division().node_of(chunk)
     }
 
-    /// The chunks of a node.
+    /// Returns the chunks of a node.
     pub(in crate::alloc) fn bounds(self, node: usize) -> ops::Range<usize> {
         match self.decided() {
             Some(division) => division.bounds(node, self.chunks()),
@@ -106,7 +106,7 @@ impl Range {
         &self.header().stripes[node]
     }
 
-    /// The chunks of a node that have metadata groups. No other chunk was ever used.
+    /// Returns the chunks of a node that have metadata groups. No other chunk was ever used.
     pub(in crate::alloc) fn known_part(self, node: usize) -> ops::Range<usize> {
         let bounds = self.bounds(node);
         // Acquire: partner is the Release in `know_part`; the groups exist.
@@ -121,13 +121,13 @@ impl Range {
         (0..self.nodes()).map(move |node| self.known_part(node))
     }
 
-    /// The bitmap words of these chunks.
+    /// Returns the bitmap words of these chunks.
     pub(in crate::alloc) fn known_words(self) -> impl DoubleEndedIterator<Item = usize> {
         let words = |part: ops::Range<usize>| part.start / IN_A_WORD..part.end.div_ceil(IN_A_WORD);
         self.known_parts().flat_map(words)
     }
 
-    /// A run cut at stripe boundaries, with the node of each piece. Most runs are one piece.
+    /// Returns a run cut at stripe boundaries, with the node of each piece. Most runs are one piece.
     pub(in crate::alloc) fn parts_of(
         self,
         run: ops::Range<usize>,
@@ -149,7 +149,7 @@ impl Range {
         })
     }
 
-    /// Chunks of a run for which [`know`](Self::know) would have to make groups.
+    /// Returns the chunks of a run for which [`know`](Self::know) would have to make groups.
     pub(in crate::alloc) fn unknown(self, run: ops::Range<usize>) -> usize {
         let unknown = |(node, part): (usize, ops::Range<usize>)| {
             part.end.saturating_sub(self.known_part(node).end.max(part.start))

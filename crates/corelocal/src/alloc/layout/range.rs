@@ -38,7 +38,7 @@ pub(in crate::alloc) struct Range {
     base: usize,
 }
 
-/// What the map says about a pointer (`class.rs`); `None` for pointers outside of the range.
+/// Returns what the map says about a pointer (`class.rs`); `None` for pointers outside of the range.
 #[inline]
 pub(in crate::alloc) fn kind_of(ptr: *mut u8) -> Option<usize> {
     let (base, chunk) = place_of(ptr)?;
@@ -47,7 +47,7 @@ pub(in crate::alloc) fn kind_of(ptr: *mut u8) -> Option<usize> {
     Some(usize::from(byte.load(Ordering::Relaxed)))
 }
 
-/// As [`kind_of`], for `free`.
+/// Does what [`kind_of`] does, for `free`.
 ///
 /// # Safety
 /// - The map's byte for the object's chunk does not change during the call: the object belongs to the caller, or its
@@ -61,7 +61,7 @@ pub(in crate::alloc) unsafe fn kind_of_object(object: *mut u8) -> Option<usize> 
     Some(usize::from(unsafe { *core::ptr::with_exposed_provenance::<u8>(map_byte(base, chunk)) }))
 }
 
-/// The base of the range and the chunk of a pointer; `None` unless the map has a byte for that chunk.
+/// Returns the base of the range and the chunk of a pointer; `None` unless the map has a byte for that chunk.
 #[inline(always)]
 fn place_of(ptr: *mut u8) -> Option<(usize, usize)> {
     // Relaxed: a thread that has a pointer into the range has synchronised with its allocation, which saw the base.
@@ -88,7 +88,7 @@ unsafe fn at_address<T>(address: usize) -> &'static T {
 }
 
 impl Range {
-    /// The range, if it exists.
+    /// Returns the range, if it exists.
     #[inline]
     pub(in crate::alloc) fn get() -> Option<Range> {
         // Acquire: partner is the Release in `publish`; the header is initialised.
@@ -105,7 +105,7 @@ impl Range {
         }
     }
 
-    /// The range with this base.
+    /// Returns the range with this base.
     pub(in crate::alloc) fn at(base: usize) -> Range {
         Range { base }
     }
@@ -123,34 +123,34 @@ impl Range {
         }
     }
 
-    /// The address of the map's byte for a chunk.
+    /// Returns the address of the map's byte for a chunk.
     pub(in crate::alloc) fn map_byte(self, chunk: usize) -> usize {
         map_byte(self.base, chunk)
     }
 
-    /// The maximum number of chunks.
+    /// Returns the maximum number of chunks.
     pub(in crate::alloc) fn chunks(self) -> usize {
         self.header().chunks.load(Ordering::Relaxed)
     }
 
-    /// Bytes from the start of each node's part to its highest chunk ever used, summed.
+    /// Returns the bytes from the start of each node's part to its highest chunk ever used, summed.
     pub(in crate::alloc) fn high_water(self) -> usize {
         self.header().high.load(Ordering::Relaxed) * CHUNK
     }
 
-    /// The map's byte for a chunk.
+    /// Returns the map's byte for a chunk.
     pub(in crate::alloc) fn kind(self, chunk: usize) -> &'static AtomicU8 {
         debug_assert!(chunk < LIMIT.load(Ordering::Relaxed));
         // SAFETY: the map has a byte for each chunk below `LIMIT` (2).
         unsafe { at_address(map_byte(self.base, chunk)) }
     }
 
-    /// The address of a chunk.
+    /// Returns the address of a chunk.
     pub(in crate::alloc) fn address(self, chunk: usize) -> usize {
         self.base + (chunk << CHUNK_SHIFT)
     }
 
-    /// The chunk of an address in the range.
+    /// Returns the chunk of an address in the range.
     pub(in crate::alloc) fn chunk_of(self, address: usize) -> usize {
         address.wrapping_sub(self.base) >> CHUNK_SHIFT
     }

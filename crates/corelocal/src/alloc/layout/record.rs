@@ -38,8 +38,8 @@ pub(in crate::alloc) struct Record {
 }
 
 impl Record {
-    /// One bit for each part of a span that the kernel refused to take back and that has not been allocated from
-    /// since (`central/thinning.rs`).
+    /// Returns one bit for each part of a span that the kernel refused to take back and that has not been allocated
+    /// from since (`central/thinning.rs`).
     pub(in crate::alloc) fn refused(&self) -> &AtomicU64 {
         // Spans do not use the length.
         &self.len

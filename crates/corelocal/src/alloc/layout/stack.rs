@@ -34,13 +34,13 @@ const _: () =
 const _: () = assert!(core::mem::offset_of!(Stack, items) == 24);
 const _: () = assert!(core::mem::offset_of!(Stack, left_of_next) == STACK - 8);
 
-/// Offset of a class's stack in a slot.
+/// Returns the offset of a class's stack in a slot.
 #[inline(always)]
 pub(in crate::alloc) const fn at(kind: usize) -> usize {
     kind * STACK
 }
 
-/// The class whose stack is at this offset.
+/// Returns the class whose stack is at this offset.
 #[inline(always)]
 pub(in crate::alloc) const fn class_of(at: usize) -> usize {
     at / STACK
@@ -77,7 +77,7 @@ impl Stack {
         self.top.store(0, R);
     }
 
-    /// The top item, or 0 if the stack seems empty. Racy: other threads may use the stack.
+    /// Returns the top item, or 0 if the stack seems empty. Racy: other threads may use the stack.
     pub(in crate::alloc) fn top(&self) -> u64 {
         let count = self.count.load(R) as usize;
         count.checked_sub(1).and_then(|top| self.items.get(top)).map_or(0, |item| item.load(R))

@@ -46,7 +46,7 @@ pub(in crate::alloc) fn claim(range: Range, chunks: usize, align: usize) -> Opti
     })
 }
 
-/// As [`claim`], on this node only.
+/// Does what [`claim`] does, on this node only.
 pub(in crate::alloc) fn claim_on(
     range: Range,
     node: usize,

@@ -74,7 +74,7 @@ pub(in crate::alloc) fn forget() {
 mod tests {
     use super::*;
 
-    /// How often the kernel is asked in `calls` calls, if it always answers `answer`.
+    /// Returns how often the kernel is asked in `calls` calls, if it always answers `answer`.
     fn asked(asking: &Asking, calls: u32, answer: Result<(), Errno>) -> u32 {
         let mut asked = 0;
         for _ in 0..calls {

@@ -30,7 +30,8 @@ use crate::sys::Errno;
 use crate::sys::memory::page_size::page_size;
 use crate::sys::memory::{huge_pages, pages};
 
-/// Pages of it that must be resident: all but those of two chunks, which spans of some sizes do not use completely.
+/// Returns the pages of it that must be resident: all but those of two chunks, which spans of some sizes do not use
+/// completely.
 fn enough() -> usize {
     (HUGE_PAGE - 2 * CHUNK) / page_size()
 }
@@ -103,17 +104,17 @@ pub fn use_huge_pages() -> bool {
     }
 }
 
-/// Whether memory grew since the last scan, in a process that makes huge pages.
+/// Returns `true` if memory grew since the last scan, in a process that makes huge pages.
 pub(in crate::alloc) fn has_grown(range: Range) -> bool {
     is_wanted() && range.header().high_seen.load(R) < range.header().high.load(R)
 }
 
-/// Whether the process makes huge pages.
+/// Returns `true` if the process makes huge pages.
 pub(in crate::alloc) fn is_wanted() -> bool {
     matches!(Way::known(), Way::Collapse | Way::Allow)
 }
 
-/// Bytes of huge pages of which no part has been given back since.
+/// Returns the bytes of huge pages of which no part has been given back since.
 pub(in crate::alloc) fn bytes(range: Range) -> usize {
     range.header().huge.load(R) * HUGE_PAGE
 }
@@ -153,7 +154,7 @@ impl Bit {
     }
 }
 
-/// Whether all chunks of a huge page are used.
+/// Returns `true` if all chunks of a huge page are used.
 fn is_used(range: Range, page: usize) -> bool {
     let used = range.words(page * IN_A_HUGE_PAGE / IN_A_WORD).used.load(R);
     let half = used >> (page * IN_A_HUGE_PAGE % IN_A_WORD);
@@ -206,7 +207,7 @@ fn make(range: Range, way: Way) -> bool {
     is_more || is_new
 }
 
-/// All mapped pages, from `first` on, then those before it.
+/// Returns all mapped pages, from `first` on, then those before it.
 fn pages_from(range: Range, first: usize) -> impl Iterator<Item = usize> {
     let within = move |least: usize, end: usize| {
         let page = move |chunk: usize| (chunk / IN_A_HUGE_PAGE).clamp(least, end);
@@ -300,7 +301,7 @@ impl Look {
     }
 }
 
-/// Whether nearly all of a huge page is resident. Pages of zeros that were only read do not count.
+/// Returns `true` if nearly all of a huge page is resident. Pages of zeros that were only read do not count.
 fn is_there(range: Range, page: usize) -> bool {
     let (at, mut there) = (address(range, page), 0);
     pages::for_each_placed(at, HUGE_PAGE, |_| there += 1);
@@ -312,7 +313,7 @@ fn is_there(range: Range, page: usize) -> bool {
     there >= enough()
 }
 
-/// Whether all chunks of a huge page belong to spans.
+/// Returns `true` if all chunks of a huge page belong to spans.
 fn is_of_spans(range: Range, page: usize) -> bool {
     let first = page * IN_A_HUGE_PAGE;
     let mut kinds = (first..first + IN_A_HUGE_PAGE).map(|chunk| range.kind(chunk).load(R));

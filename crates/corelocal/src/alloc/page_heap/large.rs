@@ -77,7 +77,7 @@ fn write_down(range: Range, first: usize, chunks: usize, len: usize) {
     range.header().reserve_chunks.fetch_add(reserve_of(range, first), R);
 }
 
-/// Chunks of an object beyond its usable bytes.
+/// Returns the chunks of an object beyond its usable bytes.
 fn reserve_of(range: Range, first: usize) -> usize {
     let record = range.record(first);
     let (chunks, len) = (record.chunks.load(R) as usize, record.len.load(R) as usize);
@@ -116,7 +116,7 @@ fn name(range: Range, first: usize, chunks: usize, kind: u8) {
     (first..first + chunks).for_each(|chunk| range.kind(chunk).store(kind, R));
 }
 
-/// The first chunk of an object and their number. Reports a fault if no object begins at the address.
+/// Returns the first chunk of an object and their number. Reports a fault if no object begins at the address.
 fn chunks_of(range: Range, object: *mut u8) -> (usize, usize) {
     let first = range.chunk_of(object as usize);
     if range.address(first) != object as usize {
@@ -156,18 +156,18 @@ pub(in crate::alloc) fn set_usable(range: Range, object: *mut u8, size: usize) {
     write_down(range, first, chunks, size);
 }
 
-/// Bytes of an object that the program may use.
+/// Returns the bytes of an object that the program may use.
 pub(in crate::alloc) fn usable(range: Range, object: *mut u8) -> usize {
     let (first, _) = chunks_of(range, object);
     range.record(first).len.load(R) as usize
 }
 
-/// The number of chunks that an object of this size needs.
+/// Returns the number of chunks that an object of this size needs.
 pub(in crate::alloc) fn chunks_for(size: usize) -> usize {
     size.max(1).div_ceil(CHUNK)
 }
 
-/// The number of an object's sample.
+/// Returns the number of an object's sample.
 pub(in crate::alloc) fn sample_of(range: Range, object: *mut u8) -> &'static AtomicU32 {
     let (first, _) = chunks_of(range, object);
     &range.record(first).sample

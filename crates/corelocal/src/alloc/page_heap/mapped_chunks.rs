@@ -67,7 +67,7 @@ impl Range {
         Opened::All
     }
 
-    /// The first stretch of chunks that are mapped, or that are not.
+    /// Returns the first stretch of chunks that are mapped, or that are not.
     pub(in crate::alloc) fn next_stretch(
         self,
         within: ops::Range<usize>,
@@ -78,7 +78,7 @@ impl Range {
         Some(start..end)
     }
 
-    /// The first chunk that is mapped, or that is not.
+    /// Returns the first chunk that is mapped, or that is not.
     fn first_that(self, within: ops::Range<usize>, is_open: bool) -> Option<usize> {
         let mut at = within.start;
         while at < within.end {
@@ -126,7 +126,7 @@ impl Range {
         }
     }
 
-    /// Whether the kernel populates mappings at once because the process locks future memory
+    /// Returns `true` if the kernel populates mappings at once because the process locks future memory
     /// (`mlockall(MCL_FUTURE)`). Mapping more than is needed then costs memory.
     fn is_filled(self, chunks: &ops::Range<usize>) -> bool {
         let last = self.address(chunks.end) - page_size();
@@ -240,7 +240,7 @@ impl Range {
         }
     }
 
-    /// Whether any of these chunks is foreign.
+    /// Returns `true` if any of these chunks is foreign.
     fn has_foreign(self, chunks: ops::Range<usize>) -> bool {
         let mut found = false;
         for_each_word(chunks.start, chunks.len(), |word, mask| {

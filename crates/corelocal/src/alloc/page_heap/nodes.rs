@@ -102,14 +102,14 @@ fn decide(range: Range) {
     }
 }
 
-/// All nodes, the calling thread's first.
+/// Returns all nodes, the calling thread's first.
 pub(in crate::alloc) fn from_here(range: Range) -> impl Iterator<Item = usize> {
     let nodes = range.nodes();
     let here = if nodes == 1 { 0 } else { here() };
     (0..nodes).map(move |nth| (here + nth) % nodes)
 }
 
-/// The calling thread's node; may exceed the number of nodes.
+/// Returns the calling thread's node; may exceed the number of nodes.
 #[inline(never)]
 fn here() -> usize {
     let nodes = NODES.load(R);
@@ -125,13 +125,13 @@ fn here() -> usize {
     emulated()
 }
 
-/// The number of nodes before this one.
+/// Returns the number of nodes before this one.
 fn rank(nodes: u64, node: u32) -> usize {
     let before = 1u64.checked_shl(node).map_or(u64::MAX, |bit| bit - 1);
     (nodes & before).count_ones() as usize
 }
 
-/// The kernel's number of a node; `None` if nodes are emulated or share a stripe.
+/// Returns the kernel's number of a node; `None` if nodes are emulated or share a stripe.
 pub(in crate::alloc) fn number(range: Range, node: usize) -> Option<u32> {
     let nodes = NODES.load(R);
     let is_its_own = nodes.count_ones() as usize == range.nodes();

@@ -81,23 +81,23 @@ fn look(root: Root<'_>) -> Found {
     Found { has_limit: nearest.is_some(), is_high }
 }
 
-/// Whether the last check found pressure.
+/// Returns `true` if the last check found pressure.
 pub(in crate::alloc) fn is_high() -> bool {
     IS_HIGH.load(R)
 }
 
-/// Whether the last check found a limit.
+/// Returns `true` if the last check found a limit.
 pub(in crate::alloc) fn has_limit() -> bool {
     HAS_LIMIT.load(R)
 }
 
-/// The time between checks; `None` if there are none (`pressure:no`).
+/// Returns the time between checks; `None` if there are none (`pressure:no`).
 pub(in crate::alloc) fn period() -> Option<Duration> {
     let period = if has_limit() { PERIOD } else { LONG_PERIOD };
     (!config::is_pressure_ignored()).then_some(period)
 }
 
-/// Whether the process has a limit and its heap has grown since the last check.
+/// Returns `true` if the process has a limit and its heap has grown since the last check.
 pub(in crate::alloc) fn has_grown(range: Range) -> bool {
     has_limit() && HIGH_SEEN.load(R) < range.header().high.load(R)
 }

@@ -41,7 +41,7 @@ pub(in crate::alloc) fn purge(range: Range, keep: usize, only_aged: bool) -> usi
     bytes
 }
 
-/// Whether all chunks of a word are free, and all dirty ones may be given back.
+/// Returns `true` if all chunks of a word are free, and all dirty ones may be given back.
 fn is_closable(range: Range, word: usize, only_aged: bool) -> bool {
     let words = range.words(word);
     let dirty = words.dirty.load(R);

@@ -52,7 +52,7 @@ fn lower_hints(range: Range, run: ops::Range<usize>) {
     }
 }
 
-/// Whether the chunks were all zero; clears their marks. From here on the owner may write to them.
+/// Returns `true` if the chunks were all zero; clears their marks. From here on the owner may write to them.
 pub(super) fn take_dirt(range: Range, first: usize, chunks: usize) -> bool {
     let (mut dirt, mut kept) = (0, 0);
     for_each_word(first, chunks, |word, mask| {
@@ -70,7 +70,7 @@ pub(super) fn open(range: Range, word: usize) -> u64 {
     range.opened(word).load(R)
 }
 
-/// Whether a chunk seems free and all zero.
+/// Returns `true` if a chunk seems free and all zero.
 pub(super) fn is_clean(range: Range, chunk: usize) -> bool {
     let words = range.words(chunk / IN_A_WORD);
     let soiled = words.used.load(R) | words.dirty.load(R);

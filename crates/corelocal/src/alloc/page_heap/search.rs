@@ -55,7 +55,8 @@ pub(super) enum NoRun {
     Refused,
 }
 
-/// The words to search: from the hint to the highest known word, then the words before the hint, then unused ones.
+/// Returns the words to search: from the hint to the highest known word, then the words before the hint, then unused
+/// ones.
 fn places(range: Range, within: &Within, hint: usize) -> impl Iterator<Item = usize> {
     let ops::Range { start, end } = within.words;
     let hint = hint.clamp(start, end);
@@ -200,9 +201,9 @@ fn claim_words_from(
     Err(NoRun::NoRoom)
 }
 
-/// As [`Range::know`], for a run that may be long. Metadata of chunks is never freed, and 20 GiB of address space
-/// need 16 MiB of it. So for more than one new group, the kernel is first asked whether it has memory for the run as
-/// well.
+/// Does what [`Range::know`] does, for a run that may be long. Metadata of chunks is never freed, and 20 GiB of address
+/// space need 16 MiB of it. So for more than one new group, the kernel is first asked whether it has memory for the run
+/// as well.
 pub(super) fn know(range: Range, run: ops::Range<usize>) -> bool {
     let unknown = range.unknown(run.clone());
     if unknown > IN_A_GROUP && range.ground() == Ground::Unmapped {

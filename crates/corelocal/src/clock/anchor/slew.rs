@@ -82,7 +82,7 @@ pub(in crate::clock) struct Line {
 }
 
 impl Line {
-    /// The line by the first two samples.
+    /// Returns the line by the first two samples.
     ///
     /// # Errors
     /// [`Cause::Inconsistent`] if they make no rate.
@@ -102,29 +102,29 @@ impl Line {
         .ending(b.counter, SHORTEST)
     }
 
-    /// So much ahead.
+    /// Returns it so much ahead.
     pub(in crate::clock) fn lifted(self, by: u64) -> Line {
         Line { time: self.time.saturating_add(by), ..self }
     }
 
-    /// Whether it tells the time. Otherwise it ends the anchor: it covers no counter.
+    /// Returns `true` if it tells the time. Otherwise it ends the anchor: it covers no counter.
     pub(in crate::clock) fn is_open(&self) -> bool {
         self.pace > CLOSING
     }
 
-    /// Where an anchor ended: no reading of it was, or will be, later. `None` if that is not known yet.
+    /// Returns where an anchor ended: no reading of it was, or will be, later. `None` if that is not known yet.
     pub(in crate::clock) fn stop(&self) -> Option<u64> {
         (self.pace == CLOSED).then_some(self.time)
     }
 
-    /// What follows an open line first: this line, but none of its times.
+    /// Returns what follows an open line first: this line, but none of its times.
     pub(in crate::clock) fn closing(&self) -> Line {
         let Line { time, rate, base, end, .. } = *self;
         Line { time, rate, pace: CLOSING, sampled: base, truth: end, ..Line::NOWHERE }
     }
 
-    /// What follows then, by a counter that was read after [`closing`](Line::closing) was published, if there is
-    /// one. Readings of the open line that then went on had read their counters, but for what a cpu has in
+    /// Returns what follows then, by a counter that was read after [`closing`](Line::closing) was published, if there
+    /// is one. Readings of the open line that then went on had read their counters, but for what a cpu has in
     /// flight.
     pub(in crate::clock) fn closed(&self, counter: Option<u64>) -> Line {
         /// 10 us or so: more than fits into a cpu's reorder buffer.
@@ -148,7 +148,7 @@ impl Line {
         first: 0,
     };
 
-    /// The time at a counter value up to the end.
+    /// Returns the time at a counter value up to the end.
     #[inline(always)]
     pub(in crate::clock) fn at(&self, counter: u64) -> u64 {
         // (1) and (3); before the base it is the base.
@@ -156,7 +156,7 @@ impl Line {
         self.time.wrapping_add(advance.wrapping_mul(self.rate) >> 32)
     }
 
-    /// Whether the line says what the time is at this counter value. Not if it is beyond the end, nor if it
+    /// Returns `true` if the line says what the time is at this counter value. Not if it is beyond the end, nor if it
     /// is far before the base: then the counter was set back.
     #[inline(always)]
     pub(in crate::clock) fn covers(&self, counter: u64) -> bool {
@@ -165,7 +165,7 @@ impl Line {
             <= self.end.wrapping_sub(self.base).wrapping_add(FAR)
     }
 
-    /// The line after this one, by a sample beyond its end; and whether the clock jumped forward.
+    /// Returns the line after this one, by a sample beyond its end; and whether the clock jumped forward.
     ///
     /// # Errors
     /// [`Cause::Inconsistent`] if the sample contradicts this line more than rates can explain.
@@ -209,12 +209,12 @@ impl Line {
         Ok((bent.knowing(sample, measured).ending(sample.counter, period)?, false))
     }
 
-    /// With this pace, which goes by this sample.
+    /// Returns it with this pace, which goes by this sample.
     fn knowing(self, sample: Sample, pace: u64) -> Line {
         Line { pace, sampled: sample.counter, truth: sample.time, ..self }
     }
 
-    /// Ending so long after `counter`.
+    /// Returns it ending so long after `counter`.
     fn ending(self, counter: u64, period: u64) -> Result<Line, Cause> {
         let line = Line { end: counter.wrapping_add(counts(period, self.rate)), ..self };
         let length = u128::from(line.end.wrapping_sub(line.base));
@@ -227,7 +227,7 @@ impl Line {
     }
 }
 
-/// So much time in so many counts, as a line's rate.
+/// Returns so much time in so many counts, as a line's rate.
 fn rate(counts: u64, nanos: u64) -> Result<u64, Cause> {
     let rate =
         (u128::from(nanos) << 32).checked_div(u128::from(counts)).ok_or(Cause::Inconsistent)?;
@@ -235,12 +235,12 @@ fn rate(counts: u64, nanos: u64) -> Result<u64, Cause> {
     if (1 << 26..1 << 40).contains(&rate) { Ok(rate as u64) } else { Err(Cause::Inconsistent) }
 }
 
-/// The time that so many counts take.
+/// Returns the time that so many counts take.
 pub(in crate::clock) fn nanos(counts: u64, rate: u64) -> u64 {
     u64::try_from((u128::from(counts) * u128::from(rate)) >> 32).unwrap_or(u64::MAX)
 }
 
-/// The counts in so much time.
+/// Returns the counts in so much time.
 fn counts(nanos: u64, rate: u64) -> u64 {
     u64::try_from((u128::from(nanos) << 32) / u128::from(rate.max(1))).unwrap_or(u64::MAX)
 }

@@ -17,19 +17,19 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// Whether the moment is surely over: it lies before the earliest time that it can be now.
+    /// Returns `true` if the moment is surely over: it lies before the earliest time that it can be now.
     #[must_use]
     pub fn is_after(&self, moment: Timestamp) -> bool {
         moment < self.earliest
     }
 
-    /// Whether the moment is surely to come.
+    /// Returns `true` if the moment is surely to come.
     #[must_use]
     pub fn is_before(&self, moment: Timestamp) -> bool {
         self.latest < moment
     }
 
-    /// The middle.
+    /// Returns the middle.
     #[must_use]
     pub fn middle(&self) -> Timestamp {
         let width = self.latest.as_nanos().wrapping_sub(self.earliest.as_nanos());

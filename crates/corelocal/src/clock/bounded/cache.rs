@@ -52,12 +52,12 @@ impl Cache {
         }
     }
 
-    /// The cached words. `None` if there are none, or a thread is just writing.
+    /// Returns the cached words. `None` if there are none, or a thread is just writing.
     pub(in crate::clock) fn read(&self) -> Option<Words> {
         self.read_with(|| ()).1
     }
 
-    /// What `clock` says, and the first words of what is there, before and after.
+    /// Returns what `clock` says, and the first words of what is there, before and after.
     ///
     /// The clock comes after the words: a fence in it would keep the cpu from loading them meanwhile.
     #[inline(always)]
@@ -77,14 +77,14 @@ impl Cache {
         (now, (is_whole && is_still).then_some(words))
     }
 
-    /// The last word, however torn the others are; 0 if nothing was ever written. (3)
+    /// Returns the last word, however torn the others are; 0 if nothing was ever written. (3)
     #[cfg(not(loom))]
     pub(in crate::clock) fn last_word(&self) -> u64 {
         // Relaxed: one word.
         self.words[WORDS - 1].load(Ordering::Relaxed)
     }
 
-    /// As a writer leaves it that a fork left behind.
+    /// Leaves it as a writer does that a fork left behind.
     #[cfg(all(test, not(loom)))]
     pub(in crate::clock) fn leave_odd(&self) {
         self.sequence.fetch_or(1, Ordering::Relaxed);

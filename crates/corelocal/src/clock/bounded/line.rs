@@ -43,7 +43,7 @@ mod imp {
     use crate::clock::counter;
     use crate::sys::arch::tsc::Halves;
 
-    /// The realtime clock's bounds now, and what they are worth; `None` if there is no line, or it is over.
+    /// Returns the realtime clock's bounds now, and what they are worth; `None` if there is no line, or it is over.
     /// Ordered.
     #[inline(always)]
     pub(crate) fn read(cache: &Cache) -> Option<(u64, u64, u64)> {
@@ -57,21 +57,21 @@ mod imp {
         Some((earliest.wrapping_add(nanos), latest.wrapping_add(nanos), worth))
     }
 
-    /// Whether a line with this base goes as far as that counter. (2)
+    /// Returns `true` if a line with this base goes as far as that counter. (2)
     #[inline(always)]
     fn reaches(base: u64, (low, high): Halves) -> bool {
         high == (base >> 32) as u32 && low.wrapping_sub(base as u32) < REACH
     }
 
-    /// Whether the line with this head and base is over, and another one can be drawn.
+    /// Returns `true` if the line with this head and base is over, and another one can be drawn.
     pub(crate) fn is_over(head: u64, base: u64) -> bool {
         SELECTOR
             .serving()
             .is_some_and(|page| !page.is_still(head) || !reaches(base, counter::unordered_halves()))
     }
 
-    /// The line of what realtime is ahead of the monotonic clock by, at least and at most; none if that does not
-    /// hold at the line's base, by the monotonic clock.
+    /// Returns the line of what realtime is ahead of the monotonic clock by, at least and at most; none if that does
+    /// not hold at the line's base, by the monotonic clock.
     pub(crate) fn draw(
         earliest: u64,
         latest: u64,

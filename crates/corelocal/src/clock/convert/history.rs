@@ -52,7 +52,7 @@ impl<const N: usize> History<N> {
         self.rate.is_some()
     }
 
-    /// Whether this look does not go on from the last one.
+    /// Returns `true` if this look does not go on from the last one.
     pub(in crate::clock) fn breaks(&self, look: &Look, before: Before) -> bool {
         /// What may be between reading the counter and the clock, for a look that does not say.
         const SLACK: u64 = 2_000;
@@ -140,7 +140,7 @@ impl<const N: usize> History<N> {
         }
     }
 
-    /// What the realtime clock is ahead by up to this look; `None` if that changed since the last one.
+    /// Returns what the realtime clock is ahead by up to this look; `None` if that changed since the last one.
     fn ahead(&self, now: &Segment, look: &Look) -> Option<u64> {
         /// A step, and not of our knowledge.
         const STEP: u64 = 1000;
@@ -154,7 +154,7 @@ impl<const N: usize> History<N> {
         Some(kept.unwrap_or(next))
     }
 
-    /// The rate of a line from `start` at the tick `from`: the one that the clock has had since `steady`,
+    /// Returns the rate of a line from `start` at the tick `from`: the one that the clock has had since `steady`,
     /// which is known best, if it leads near the look; else one that leads there, up to the next look.
     fn aim(&mut self, look: &Look, from: u64, start: u64, tolerance: u64) -> u64 {
         let mean = |since: &Look| {
@@ -187,13 +187,13 @@ impl<const N: usize> History<N> {
         self.len = (self.len + 1).min(N);
     }
 
-    /// From the newest to the oldest.
+    /// Walks from the newest to the oldest.
     fn newest_first(&self) -> impl Iterator<Item = &Segment> {
         let (newer, older) = self.segments.split_at((self.newest + 1).min(N));
         newer.iter().rev().chain(older.iter().rev()).take(self.len)
     }
 
-    /// The segment that knows the time of a tick.
+    /// Returns the segment that knows the time of a tick.
     pub(in crate::clock) fn find(&self, tick: u64, epoch: u64) -> Result<&Segment, Unknown> {
         let knows = |segment: &&Segment| is_of(segment, epoch) && segment.covers(tick);
         self.newest_first().find(knows).ok_or_else(|| self.why_not(tick, epoch))
@@ -248,7 +248,7 @@ impl<const N: usize> History<N> {
     }
 }
 
-/// Whether ticks of the epoch may be in the segment.
+/// Returns `true` if ticks of the epoch may be in the segment.
 fn is_of(segment: &Segment, epoch: u64) -> bool {
     (segment.epochs.0..=segment.epochs.1).contains(&epoch)
 }

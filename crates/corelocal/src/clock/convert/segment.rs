@@ -57,7 +57,7 @@ const SLOWEST: u64 = ONE / (2 * LEAD);
 /// The longest segment: invariant 1, with room for a last piece.
 pub(in crate::clock) const LONGEST: u64 = 1 << 51;
 
-/// So many nanoseconds in so many ticks, as a rate; the nearest one that there is.
+/// Returns so many nanoseconds in so many ticks, as a rate; the nearest one that there is.
 pub(in crate::clock) fn rate(nanos: u64, ticks: u64) -> u64 {
     const FASTEST: u128 = 1 << 61;
     let exact = (u128::from(nanos) << SHIFT) / u128::from(ticks.max(1));
@@ -66,7 +66,7 @@ pub(in crate::clock) fn rate(nanos: u64, ticks: u64) -> u64 {
     if rate < ONE { rate | 1 } else { rate }
 }
 
-/// The time that so many ticks take.
+/// Returns the time that so many ticks take.
 pub(in crate::clock) fn nanos(ticks: u64, rate: u64) -> u64 {
     // The product is below 2^125; half a nanosecond is added so that the result is the nearest.
     let half = 1 << (SHIFT - 1);
@@ -74,7 +74,7 @@ pub(in crate::clock) fn nanos(ticks: u64, rate: u64) -> u64 {
 }
 
 impl Segment {
-    /// From a tick on, at which the monotonic clock was `start`.
+    /// Creates one from a tick on, at which the monotonic clock was `start`.
     pub(in crate::clock) fn new(
         first: u64,
         start: u64,
@@ -102,13 +102,13 @@ impl Segment {
         self.rate
     }
 
-    /// Whether the tick lies within.
+    /// Returns `true` if the tick lies within.
     #[inline]
     pub(in crate::clock) fn covers(&self, tick: u64) -> bool {
         tick.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first)
     }
 
-    /// The monotonic time at a tick, from the first to [`LONGEST`] later.
+    /// Returns the monotonic time at a tick, from the first to [`LONGEST`] later.
     #[inline]
     pub(in crate::clock) fn at(&self, tick: u64) -> u64 {
         // From `-LEAD` on.
@@ -132,7 +132,7 @@ impl Segment {
         ticks.iter().fold(true, |all, tick| all & self.covers(tick.as_raw()))
     }
 
-    /// The same by vector instructions, if the cpu has them and no tick is very near an end.
+    /// Returns the same by vector instructions, if the cpu has them and no tick is very near an end.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     fn fill_quickly(&self, ticks: &[Ticks], times: &mut [u64], ahead: u64) -> bool {

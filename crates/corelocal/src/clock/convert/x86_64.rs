@@ -27,7 +27,7 @@ static FOUND: AtomicU8 = AtomicU8::new(0);
 const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;
 
-/// Whether this cpu can do it. A load but for the first time.
+/// Returns `true` if this cpu can do it. A load but for the first time.
 #[inline]
 pub(in crate::clock) fn are_there() -> bool {
     match FOUND.load(Ordering::Relaxed) {
@@ -124,8 +124,8 @@ pub(in crate::clock) unsafe fn fill(
     any.wrapping_sub(TWO)
 }
 
-/// Whether no tick is behind the last one, given that [`fill`] found none more than 2^52 behind the origin. It
-/// is unsure half of the time for ticks of the last moments before the segment's end.
+/// Returns `true` if no tick is behind the last one, given that [`fill`] found none more than 2^52 behind the origin.
+/// It is unsure half of the time for ticks of the last moments before the segment's end.
 ///
 /// # Safety
 /// - Invariant 1.

@@ -28,7 +28,7 @@ const NARROW: u64 = 256;
 const STEP: u64 = 1000;
 
 impl Distance {
-    /// Of a range; `None` if that is more than 8 ms wide, which tells too little.
+    /// Returns that of a range; `None` if that is more than 8 ms wide, which tells too little.
     pub(in crate::clock) fn seen(range: Range) -> Option<Distance> {
         let class = (0..=CLASS).find(|class| range.width <= NARROW << class)?;
         let middle = range.least.wrapping_add(range.width / 2);
@@ -37,7 +37,7 @@ impl Distance {
         if word == 0 { None } else { Some(Distance(word)) }
     }
 
-    /// The one that is remembered in a word, unless it is 0.
+    /// Returns the one that is remembered in a word, unless it is 0.
     pub(in crate::clock) fn of_word(word: u64) -> Option<Distance> {
         if word == 0 { None } else { Some(Distance(word)) }
     }
@@ -46,17 +46,17 @@ impl Distance {
         self.0
     }
 
-    /// How little is known of it.
+    /// Returns how little is known of it.
     pub(in crate::clock) fn class(self) -> u64 {
         self.0 & CLASS
     }
 
-    /// The distance, more or less.
+    /// Returns the distance, more or less.
     pub(in crate::clock) fn middle(self) -> u64 {
         (self.0 & !CLASS).wrapping_sub(BIAS)
     }
 
-    /// Whether it may be the same that is now seen in this range, or differs by no more than a step.
+    /// Returns `true` if it may be the same that is now seen in this range, or differs by no more than a step.
     pub(in crate::clock) fn agrees(self, range: Range) -> bool {
         let doubt = STEP + CLASS + ((NARROW / 2) << self.class());
         let above = self.middle().wrapping_sub(range.least).wrapping_add(doubt);

@@ -52,7 +52,7 @@ pub(in crate::clock) fn look() -> Seen {
     }
 }
 
-/// What realtime and boottime are ahead of the monotonic clock by.
+/// Returns what realtime and boottime are ahead of the monotonic clock by.
 fn ahead() -> (Range, Range) {
     let before = Kernel::read(Clock::Monotonic);
     let (realtime, boottime) = (Kernel::read(Clock::Realtime), Kernel::read(Clock::Boottime));
@@ -61,7 +61,7 @@ fn ahead() -> (Range, Range) {
     (range(realtime), range(boottime))
 }
 
-/// What KVM's page tells.
+/// Returns what KVM's page tells.
 fn kvm(page: &pvclock::Page) -> Option<(u32, bool)> {
     let (version, content) = page.content().ok()?;
     Some((version, content.flags & pvclock::GUEST_STOPPED != 0))
@@ -88,7 +88,7 @@ pub(in crate::clock) mod with_device {
     static VMCLOCK: AtomicUsize = AtomicUsize::new(0);
     const ABSENT: usize = 1;
 
-    /// The marker and the generation, where there is a page.
+    /// Returns the marker and the generation, where there is a page.
     pub(in crate::clock) fn vmclock() -> (Option<u64>, Option<u64>) {
         // Acquire: partner is the Release in `open`.
         let at = match VMCLOCK.load(Ordering::Acquire) {
@@ -103,7 +103,7 @@ pub(in crate::clock) mod with_device {
         page.map_or((None, None), read)
     }
 
-    /// The marker and the generation of a page.
+    /// Returns the marker and the generation of a page.
     pub(in super::super) fn read(page: &Page) -> (Option<u64>, Option<u64>) {
         let Ok(content) = page.content() else { return (None, None) };
         let has_generation = content.flags & flags::GENERATION_PRESENT != 0;

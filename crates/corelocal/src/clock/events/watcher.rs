@@ -71,15 +71,15 @@ impl Watcher {
         }
     }
 
-    /// The descriptor: readable (`POLLIN`) after the clock was set, until [`look`](Watcher::look). It
+    /// Returns the descriptor: readable (`POLLIN`) after the clock was set, until [`look`](Watcher::look). It
     /// belongs to this watcher; do not read from it.
     #[must_use]
     pub fn fd(&self) -> c_int {
         self.timer
     }
 
-    /// The changes of the clocks so far, as [`check`](crate::clock::check) reports them. Afterwards the descriptor is
-    /// no longer readable. Does not wait; a few system calls and some hundred nanoseconds.
+    /// Returns the changes of the clocks so far, as [`check`](crate::clock::check) reports them. Afterwards the
+    /// descriptor is no longer readable. Does not wait; a few system calls and some hundred nanoseconds.
     ///
     /// A change that the descriptor reported is always counted, also if the clock was set by less than a microsecond,
     /// or set back before this call.

@@ -21,7 +21,7 @@ impl Word {
     pub(in crate::clock) const NUMBER_SHIFT: u32 = 3;
     pub(in crate::clock) const KIND: u64 = (1 << Self::NUMBER_SHIFT) - 1;
 
-    /// How the counter is read in order; `None` if ticks are nanoseconds.
+    /// Returns how the counter is read in order; `None` if ticks are nanoseconds.
     #[inline(always)]
     #[cfg_attr(not(all(target_arch = "x86_64", not(any(miri, loom)))), allow(dead_code))]
     pub(in crate::clock) fn counter(self) -> Option<Fence> {
@@ -29,13 +29,13 @@ impl Word {
         (self.0 & Self::COUNTER != 0).then(fence)
     }
 
-    /// The lowest bits for this way of counting.
+    /// Returns the lowest bits for this way of counting.
     pub(in crate::clock) fn kind(counter: Option<Fence>) -> u64 {
         counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
     }
 }
 
-/// The number of an epoch: it grows if either does.
+/// Returns the number of an epoch: it grows if either does.
 #[inline(always)]
 pub(in crate::clock) fn number(word: u64, others: u64) -> u64 {
     (word >> Word::NUMBER_SHIFT).wrapping_add(others)

@@ -29,8 +29,8 @@ pub(in crate::clock) struct Text {
 }
 
 impl Text {
-    /// Of nanoseconds since 1970, with so many digits after the second, up to nine. What has no room is cut off, so
-    /// that the text is never later than the time.
+    /// Writes that of nanoseconds since 1970, with so many digits after the second, up to nine. What has no room is cut
+    /// off, so that the text is never later than the time.
     #[inline]
     pub(in crate::clock) fn date(nanos: i64, digits: usize) -> Text {
         // Towards the past, before 1970 as well; so the rests are positive.
@@ -54,7 +54,7 @@ impl Text {
         text
     }
 
-    /// As a string.
+    /// Returns it as a string.
     #[inline]
     pub(in crate::clock) fn as_str(&self) -> &str {
         // (1)
@@ -71,7 +71,7 @@ impl Text {
     }
 }
 
-/// Year, month and day, of days since 1970.
+/// Returns year, month and day, of days since 1970.
 #[inline]
 fn date_of(days: i64) -> (u64, u64, u64) {
     let days = (days + BEFORE_1970) as u64; // (2)

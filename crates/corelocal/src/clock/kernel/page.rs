@@ -52,7 +52,7 @@ pub(in crate::clock) enum Mode {
 }
 
 impl Mode {
-    /// The kernel's number.
+    /// Returns the kernel's number.
     pub(in crate::clock) const fn number(self) -> u64 {
         match self {
             Mode::Tsc => 1,
@@ -102,7 +102,7 @@ pub(in crate::clock) struct Reading {
 }
 
 impl Reading {
-    /// What [`KernelPage::is_still`] compares with, if the reading was by the cpu's counter.
+    /// Returns what [`KernelPage::is_still`] compares with, if the reading was by the cpu's counter.
     pub(in crate::clock) fn head(&self) -> u64 {
         Mode::Tsc.number() << 32 | u64::from(self.sequence)
     }
@@ -122,7 +122,7 @@ pub(in crate::clock) struct Look {
 impl KernelPage {
     const ALIGNMENT: usize = 128;
 
-    /// The data at an address, which is a multiple of 128; otherwise `None`.
+    /// Returns the data at an address, which is a multiple of 128; otherwise `None`.
     ///
     /// # Safety
     /// - Invariant 1.
@@ -135,13 +135,13 @@ impl KernelPage {
         is_page.then_some(KernelPage(address | layout as usize | fence as usize))
     }
 
-    /// As a word, which is at least 128.
+    /// Returns it as a word, which is at least 128.
     #[inline(always)]
     pub(in crate::clock) fn word(self) -> usize {
         self.0
     }
 
-    /// The page of a word.
+    /// Returns the page of a word.
     ///
     /// # Safety
     /// - The word is another page's [`word`](Self::word).
@@ -150,13 +150,13 @@ impl KernelPage {
         KernelPage(word)
     }
 
-    /// By which fence the counter is read.
+    /// Returns by which fence the counter is read.
     #[inline(always)]
     pub(in crate::clock) fn fence(self) -> Fence {
         Fence::of_bit(self.0)
     }
 
-    /// The time of `clock`, in nanoseconds; `None` if anything is unusual: an update is under way, the mode
+    /// Returns the time of `clock`, in nanoseconds; `None` if anything is unusual: an update is under way, the mode
     /// is not `Tsc`, the counter lags behind or ran far ahead. Each 64th tick is unusual too: see
     /// [`is_checked`].
     #[inline(always)]
@@ -186,16 +186,16 @@ impl KernelPage {
         Some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
     }
 
-    /// Sequence and mode, if the mode is `mode` and the state is normal, as in [`read_fast`](Self::read_fast). For a
-    /// caller that then reads the counter, takes a [`look`](Self::look), and checks by [`is_still`](Self::is_still)
-    /// that all of it is unchanged.
+    /// Returns sequence and mode, if the mode is `mode` and the state is normal, as in [`read_fast`](Self::read_fast).
+    /// For a caller that then reads the counter, takes a [`look`](Self::look), and checks by
+    /// [`is_still`](Self::is_still) that all of it is unchanged.
     #[inline(always)]
     pub(in crate::clock) fn head_at_rest(self, mode: Mode) -> Option<u64> {
         let head = self.head();
         (is_at_rest(head, mode) && !is_checked(head)).then_some(head)
     }
 
-    /// What the data says of `clock`.
+    /// Returns what the data says of `clock`.
     #[inline(always)]
     pub(in crate::clock) fn look(self, clock: Clock) -> Look {
         let (last, rate) = (self.field(offset::LAST), self.later(offset::RATE));
@@ -209,7 +209,7 @@ impl KernelPage {
         }
     }
 
-    /// The time of `clock`, however long an update takes, by a counter of the caller's, which goes by what
+    /// Returns the time of `clock`, however long an update takes, by a counter of the caller's, which goes by what
     /// `mode` says.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl KernelPage {
         Err(Cause::UpdateStalled)
     }
 
-    /// The time of the last tick by a coarse clock; `None` while an update is under way.
+    /// Returns the time of the last tick by a coarse clock; `None` while an update is under way.
     #[inline(always)]
     pub(in crate::clock) fn read_coarse(self, clock: Clock) -> Option<u64> {
         let head = self.head();
@@ -263,12 +263,12 @@ impl KernelPage {
         self.is_still(head).then_some(seconds.wrapping_mul(NANOS).wrapping_add(nanos))
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     pub(in crate::clock) fn sequence(self) -> u32 {
         self.head() as u32
     }
 
-    /// Sequence in the low half, mode in the high one. What is read later is from then or later.
+    /// Returns the sequence in the low half, mode in the high one. What is read later is from then or later.
     #[inline(always)]
     fn head(self) -> u64 {
         let head = self.field(0);
@@ -277,7 +277,7 @@ impl KernelPage {
         head
     }
 
-    /// Whether nothing changed since `head`.
+    /// Returns `true` if nothing changed since `head`.
     #[inline(always)]
     pub(in crate::clock) fn is_still(self, head: u64) -> bool {
         // Partner: the kernel's barrier between the odd sequence and data.
@@ -285,8 +285,8 @@ impl KernelPage {
         self.field(0) == head
     }
 
-    /// The halves of `LAST`, loaded by themselves: a compiler that saw that the low one is half of the other would
-    /// wait for the whole.
+    /// Returns the halves of `LAST`, loaded by themselves: a compiler that saw that the low one is half of the other
+    /// would wait for the whole.
     #[inline(always)]
     fn last_halves(self) -> (u32, u32) {
         let address = (self.0 & !(Self::ALIGNMENT - 1)) + offset::LAST;
@@ -298,20 +298,20 @@ impl KernelPage {
         (half(0), half(4))
     }
 
-    /// Whole seconds and the rest, of a clock.
+    /// Returns the whole seconds and the rest, of a clock.
     #[inline(always)]
     fn time(self, clock: Clock) -> (u64, u64) {
         let at = offset::TIMES + 16 * clock as usize;
         (self.later(at), self.later(at + 8))
     }
 
-    /// A word before the layouts part.
+    /// Returns a word before the layouts part.
     #[inline(always)]
     fn field(self, offset: usize) -> u64 {
         load((self.0 & !(Self::ALIGNMENT - 1)) + offset)
     }
 
-    /// A word after: the layout's bit is part of the address. (2)
+    /// Returns a word after: the layout's bit is part of the address. (2)
     #[inline(always)]
     fn later(self, offset: usize) -> u64 {
         load((self.0 & !1) + offset)
@@ -320,13 +320,13 @@ impl KernelPage {
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Whether no update is under way and the mode is `mode`. (3)
+/// Returns `true` if no update is under way and the mode is `mode`. (3)
 #[inline(always)]
 fn is_at_rest(head: u64, mode: Mode) -> bool {
     head & 0xffff_ffff_0000_0001 == mode.number() << 32
 }
 
-/// Whether this is one of the ticks, one in 64, in which a reading is compared with the vDSO's: that is how
+/// Returns `true` if this is one of the ticks, one in 64, in which a reading is compared with the vDSO's: that is how
 /// the fast way is watched without a word or an instruction more for a deadline.
 #[inline(always)]
 pub(in crate::clock) fn is_checked(sequence: u64) -> bool {

@@ -24,7 +24,7 @@ use crate::clock::page::{Doubt, pvclock};
 use crate::clock::status::Cause;
 use crate::primitive::global::{AtomicU64, Ordering, fence};
 
-/// The time by KVM's page.
+/// Returns the time by KVM's page.
 ///
 /// # Errors
 /// [`Cause::Unsynchronised`], [`Cause::UpdateStalled`], or [`Cause::UnknownLayout`] for all else.
@@ -41,7 +41,7 @@ pub(in crate::clock) fn count(
     }
 }
 
-/// The time of `clock` by the vDSO's data and KVM's page; `None` if anything is unusual.
+/// Returns the time of `clock` by the vDSO's data and KVM's page; `None` if anything is unusual.
 ///
 /// Each instruction counts: the cpu begins with those after a fence when it is through, so this does not use
 /// the page's own reader, which would look at the version twice more.
@@ -89,7 +89,7 @@ pub(in crate::clock) fn read_through<const HOW: u8>(
     Some(seen.seconds.wrapping_add(whole).wrapping_add((passed >> 64) as u64))
 }
 
-/// The page as words: version; counter; nanoseconds; multiplier (32 bits), shift and flags (8 bits each).
+/// Returns the page as words: version; counter; nanoseconds; multiplier (32 bits), shift and flags (8 bits each).
 #[inline(always)]
 fn words(page: &pvclock::Page) -> &[AtomicU64; 4] {
     const { assert!(size_of::<pvclock::Page>() == 32 && align_of::<pvclock::Page>() >= 8) };

@@ -123,7 +123,7 @@ struct Truth {
     counter: u64,
 }
 
-/// Whether a copy is the vDSO's data in this layout; and what it goes by.
+/// Returns whether a copy is the vDSO's data in this layout; and what it goes by.
 ///
 /// # Errors
 /// [`Cause::UpdateStalled`] if it was being updated, [`Cause::TimeNamespace`] if it is a namespace's,
@@ -185,7 +185,7 @@ fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
     Ok(mode)
 }
 
-/// The address of KVM's page, if it is there and speaks for all cpus.
+/// Returns the address of KVM's page, if it is there and speaks for all cpus.
 fn find_pvclock(pipe: &Pipe, vdso: usize, place: Option<Place>, truth: &Truth) -> Option<usize> {
     let places: &[usize] = match &place {
         Some(place) => &[place.pvclock],
@@ -201,7 +201,7 @@ fn find_pvclock(pipe: &Pipe, vdso: usize, place: Option<Place>, truth: &Truth) -
 #[repr(C, align(8))]
 struct Aligned([u8; 32]);
 
-/// Whether a copy is KVM's page. What it says of the rate, the back-end that uses it compares with the vDSO.
+/// Returns `true` if a copy is KVM's page. What it says of the rate, the back-end that uses it compares with the vDSO.
 fn is_pvclock(copy: &Aligned, counter: u64) -> bool {
     /// Ten years: nothing has been up for longer.
     const LONG: u64 = 10 * 366 * 86_400 * 1_000_000_000;
@@ -217,7 +217,7 @@ fn is_pvclock(copy: &Aligned, counter: u64) -> bool {
         && time.is_ok_and(|time| time < LONG)
 }
 
-/// KVM's page.
+/// Returns KVM's page.
 ///
 /// # Safety
 /// - The address is one that [`probe`] found.
@@ -227,7 +227,7 @@ pub(in crate::clock) unsafe fn pvclock_at<'a>(address: usize) -> Option<&'a pvcl
     unsafe { pvclock::Page::from_ptr(ptr::with_exposed_provenance(address)) }
 }
 
-/// Whether the kernel's clock source is the cpu's counter, which it is only while it trusts all cpus' to
+/// Returns `true` if the kernel's clock source is the cpu's counter, which it is only while it trusts all cpus' to
 /// agree. No where /sys does not say.
 fn tsc_is_the_source() -> bool {
     const NAME: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource";

@@ -15,7 +15,7 @@ const UNKNOWN: u32 = 0;
 const KERNELS: u32 = 1;
 const LIBCS: u32 = 2;
 
-/// The clock's time in nanoseconds; 0 where the kernel does not have the clock, which every kernel since
+/// Returns the clock's time in nanoseconds; 0 where the kernel does not have the clock, which every kernel since
 /// 3.10 has of those used here. Async-signal-safe.
 #[inline]
 pub(in crate::clock) fn read(clock: libc::clockid_t) -> u64 {
@@ -38,7 +38,7 @@ fn read_cold(clock: libc::clockid_t) -> u64 {
     }
 }
 
-/// Whether libc's function is to be asked.
+/// Returns `true` if libc's function is to be asked.
 pub(in crate::clock) fn is_libcs() -> bool {
     match WHOSE.load(Ordering::Relaxed) {
         UNKNOWN => {

@@ -40,7 +40,7 @@ impl<const WORDS: usize> Latch<WORDS> {
         Latch { version: AtomicU64::new(0), copies: [copy, other], lock: TryLock::new() }
     }
 
-    /// The words. Waits for nothing; begins again if two changes came in between. Async-signal-safe.
+    /// Returns the words. Waits for nothing; begins again if two changes came in between. Async-signal-safe.
     pub(in crate::clock) fn read(&self) -> [u64; WORDS] {
         loop {
             // Acquire: partner is the Release store in `try_change`, whose words are then visible.
@@ -62,7 +62,7 @@ impl<const WORDS: usize> Latch<WORDS> {
         }
     }
 
-    /// As `change`; false, and nothing is done, while there is another one.
+    /// Does what `change` does; false, and nothing is done, while there is another one.
     fn try_change(&self, next: impl Fn([u64; WORDS]) -> [u64; WORDS]) -> bool {
         let Some(_locked) = self.lock.try_lock() else { return false };
         // Relaxed: the lock orders it. (1)

@@ -124,7 +124,8 @@ pub struct State {
 }
 
 impl Default for State {
-    /// No counter, of unknown status. `is_stable` is set: a counter that is published to all cpus is.
+    /// Returns one without a counter, of unknown status. `is_stable` is set: a counter that is published to all cpus
+    /// is.
     fn default() -> State {
         State {
             counter_kind: NO_COUNTER,

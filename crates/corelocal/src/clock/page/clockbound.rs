@@ -83,7 +83,7 @@ pub struct Page {
 
 impl Page {
     const_unless_loom! {
-        /// A page that says nothing yet.
+        /// Creates a page that says nothing yet.
         pub fn new() -> Page {
             Page {
                 magic: [AtomicU32::new(MAGIC[0]), AtomicU32::new(MAGIC[1])],
@@ -100,7 +100,7 @@ impl Page {
         }
     }
 
-    /// The page at an address; `None` if the address is null or no multiple of 8, or if what is there
+    /// Returns the page at an address; `None` if the address is null or no multiple of 8, or if what is there
     /// does not begin with the magic, a sufficient size and version 2.
     ///
     /// # Safety
@@ -130,8 +130,8 @@ pub(super) struct Generation<'a> {
 }
 
 impl Sequence for Generation<'_> {
-    /// The narrow number first, always with Acquire: its partner is the Release store of an even one. So if a thread
-    /// takes a narrow number for an earlier one, since it wrapped, it sees a wide one that is at least as new.
+    /// Returns the narrow number first, always with Acquire: its partner is the Release store of an even one. So if a
+    /// thread takes a narrow number for an earlier one, since it wrapped, it sees a wide one that is at least as new.
     #[inline(always)]
     fn load(&self, order: Ordering) -> Mark {
         let number = u32::from(self.narrow.load(Ordering::Acquire));
@@ -156,7 +156,7 @@ impl Sequence for Generation<'_> {
 }
 
 impl Page {
-    /// As a page of many publications.
+    /// Sets it as a page of many publications.
     #[cfg(all(test, not(loom)))]
     pub(super) fn set_generation(&self, generation: u16) {
         self.generation.store(generation, Ordering::Relaxed);

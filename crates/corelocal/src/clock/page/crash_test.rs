@@ -37,7 +37,7 @@ fn after(stores: u32, writer: impl FnOnce()) -> bool {
     }
 }
 
-/// A content in which every word tells the number of its publication.
+/// Returns a content in which every word tells the number of its publication.
 fn numbered<P: Encoding>(n: u64) -> P::Content {
     P::Content::from(&State {
         counter: n,

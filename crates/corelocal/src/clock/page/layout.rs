@@ -17,19 +17,19 @@ pub trait Layout: Sized + Send + Sync + 'static {
     /// Whether only the annex's tag tells that a file is of this encoding.
     const NEEDS_ANNEX: bool = false;
 
-    /// Whether a file that begins so is of this encoding.
+    /// Checks whether a file that begins so is of this encoding.
     fn examine(head: &Head<'_>) -> Result<(), Refusal>;
 
     /// Writes what a new file has but zeros.
     fn format(image: &mut [u8; FILE_BYTES]);
 
-    /// The sequence number now.
+    /// Returns the sequence number now.
     fn mark(&self, annex: Option<&Annex>) -> Mark;
 
-    /// Whether nothing has begun to be published since.
+    /// Returns `true` if nothing has begun to be published since.
     fn is_current(&self, annex: Option<&Annex>, mark: Mark) -> bool;
 
-    /// What the page says, and what `clock` says at a moment when it says that.
+    /// Returns what the page says, and what `clock` says at a moment when it says that.
     fn read_with<R>(
         &self,
         annex: Option<&Annex>,
@@ -38,7 +38,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
     where
         Self: Encoding;
 
-    /// What the page says.
+    /// Returns what the page says.
     fn read(&self, annex: Option<&Annex>) -> Result<(Mark, Self::Content), Doubt>
     where
         Self: Encoding,
@@ -52,7 +52,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
         Self: Encoding;
 }
 
-/// The page at an address; `None` if the address is null or not aligned.
+/// Returns the page at an address; `None` if the address is null or not aligned.
 ///
 /// # Safety
 /// - A non-null, aligned address is that of a page, readable for as long as `'a`.
@@ -77,18 +77,18 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Of a file of this length, from which these bytes were read.
+    /// Creates that of a file of this length, from which these bytes were read.
     pub(super) fn new(bytes: &'a [u8], file_len: u64) -> Head<'a> {
         let len = usize::try_from(file_len).map_or(bytes.len(), |len| len.min(bytes.len()));
         Head { bytes: &bytes[..len], file_len }
     }
 
-    /// The length of the file. For a device it is unknown: the maximum.
+    /// Returns the length of the file. For a device it is unknown: the maximum.
     pub(super) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// How much there is of its first page.
+    /// Returns how much there is of its first page.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -101,7 +101,7 @@ impl<'a> Head<'a> {
         Some(u16::from_ne_bytes(self.bytes.get(at..at + 2)?.try_into().ok()?))
     }
 
-    /// Whether the annex of the encoding `P` is there.
+    /// Returns `true` if the annex of the encoding `P` is there.
     pub(super) fn has_annex<P: Layout>(&self) -> bool {
         self.bytes.len() >= P::ANNEX_AT + size_of::<Annex>()
             && self.bytes[P::ANNEX_AT..].starts_with(&Annex::tag(P::NUMBER))

@@ -25,7 +25,7 @@ pub struct Annex {
 }
 
 impl Annex {
-    /// The first bytes of the annex of an encoding of this number.
+    /// Returns the first bytes of the annex of an encoding of this number.
     pub(super) fn tag(encoding: u8) -> [u8; 8] {
         let version = 1;
         [b'c', b'o', b'r', b'e', b'l', b'o', version, encoding]
@@ -47,14 +47,14 @@ impl Annex {
         self.marker.store(word, Ordering::Release);
     }
 
-    /// What `set_marker` stored: 0 for no marker.
+    /// Returns what `set_marker` stored: 0 for no marker.
     #[inline(always)]
     pub(super) fn marker(&self) -> u64 {
         // Acquire: partner is the Release in `set_marker`, before which the content was published.
         self.marker.load(Ordering::Acquire)
     }
 
-    /// Whether this word is of that marker.
+    /// Returns `true` if this word is of that marker.
     #[inline(always)]
     pub(super) fn is_marker(word: u64, marker: u64) -> bool {
         word == marker.wrapping_add(1).max(1)

@@ -87,7 +87,7 @@ pub struct Content {
 }
 
 impl From<&State> for Content {
-    /// Nanoseconds beyond 2^64, which a page cannot tell, are cut off there.
+    /// Returns the nanoseconds beyond 2^64, which a page cannot tell, are cut off there.
     fn from(state: &State) -> Content {
         let (multiplier, shift) = state.period.for_pvclock();
         Content {
@@ -115,7 +115,7 @@ pub struct Reading {
 }
 
 impl Content {
-    /// The time at `counter`, in nanoseconds since the page's epoch.
+    /// Returns the time at `counter`, in nanoseconds since the page's epoch.
     ///
     /// Constant time; one multiplication. Async-signal-safe.
     ///
@@ -132,7 +132,7 @@ impl Content {
         self.nanoseconds.checked_add(passed).ok_or(Doubt::Range)
     }
 
-    /// How many nanoseconds so many ticks take.
+    /// Returns how many nanoseconds so many ticks take.
     #[inline]
     fn distance(&self, ticks: u64) -> Result<u64, Doubt> {
         let by = u32::from(self.shift.unsigned_abs());
@@ -159,7 +159,7 @@ impl Content {
         }
     }
 
-    /// The time at `counter`, if the page speaks for every cpu.
+    /// Returns the time at `counter`, if the page speaks for every cpu.
     #[inline]
     pub(super) fn reading(&self, mark: Mark, counter: u64) -> Result<Reading, Doubt> {
         let nanoseconds = self.nanoseconds_at(counter)?;
@@ -169,7 +169,7 @@ impl Content {
         Ok(Reading { counter, nanoseconds, version: mark.number, flags: self.flags })
     }
 
-    /// Whether the page speaks for every cpu.
+    /// Returns `true` if the page speaks for every cpu.
     #[inline]
     pub fn is_stable(&self) -> bool {
         self.flags & STABLE != 0
@@ -178,7 +178,7 @@ impl Content {
 
 impl Page {
     const_unless_loom! {
-        /// A page that says nothing yet.
+        /// Creates a page that says nothing yet.
         pub fn new() -> Page {
             Page {
                 version: AtomicU32::new(0),
@@ -191,7 +191,7 @@ impl Page {
         }
     }
 
-    /// The page at an address; `None` if the address is null or no multiple of 8.
+    /// Returns the page at an address; `None` if the address is null or no multiple of 8.
     ///
     /// # Safety
     /// - A non-null, aligned address is that of 32 bytes of memory, readable for as long as `'a`.
@@ -202,7 +202,7 @@ impl Page {
         unsafe { layout::at(at) }
     }
 
-    /// The time by this page and by a counter, which is read once for each attempt.
+    /// Returns the time by this page and by a counter, which is read once for each attempt.
     ///
     /// The counter is read after the version. If its instruction may execute before earlier loads (`rdtsc` without a
     /// fence), the reading may belong to a moment some nanoseconds before the page was read.
@@ -220,7 +220,7 @@ impl Page {
         content.reading(mark, counter)
     }
 
-    /// What the page says, in one piece, and its version.
+    /// Returns what the page says, in one piece, and its version.
     ///
     /// # Errors
     /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest.

@@ -70,7 +70,7 @@ pub struct Subscriber<P: Encoding> {
 /// Where Linux has the hypervisor's page.
 const DEVICE: &CStr = c"/dev/vmclock0";
 
-/// The page in a mapping of `FILE_BYTES`.
+/// Returns the page in a mapping of `FILE_BYTES`.
 ///
 /// # Safety
 /// - The mapping is that long and readable.
@@ -81,7 +81,7 @@ pub(super) unsafe fn page_in<P: Encoding>(mapping: &Mapping) -> &P {
     unsafe { &*mapping.at().cast() }
 }
 
-/// The annex in a mapping of `FILE_BYTES`.
+/// Returns the annex in a mapping of `FILE_BYTES`.
 ///
 /// # Safety
 /// - The conditions of [`page_in`] hold.
@@ -91,7 +91,7 @@ pub(super) unsafe fn annex_in<P: Encoding>(mapping: &Mapping) -> &Annex {
     unsafe { &*mapping.at().add(P::ANNEX_AT).cast() }
 }
 
-/// What an open file holds, if it is a page of the encoding; whether it has an annex.
+/// Returns what an open file holds, if it is a page of the encoding; whether it has an annex.
 pub(super) fn examine<P: Encoding>(
     file: &SharedFile,
     status: &FileStatus,
@@ -218,7 +218,7 @@ impl<P: Encoding> Subscriber<P> {
         Ok(())
     }
 
-    /// The hypervisor's marker now.
+    /// Returns the hypervisor's marker now.
     #[inline]
     fn marker(&self) -> Option<u64> {
         let device = self.device.as_ref()?;
@@ -226,14 +226,14 @@ impl<P: Encoding> Subscriber<P> {
         Some(unsafe { page_in::<vmclock::Page>(device) }.marker())
     }
 
-    /// Whether the counter was disrupted since the page was published, as far as can be known: `word` is the
+    /// Returns `true` if the counter was disrupted since the page was published, as far as can be known: `word` is the
     /// annex's, loaded before the content. (4)
     #[inline]
     fn is_disrupted(&self, word: u64) -> bool {
         word != 0 && self.marker().is_some_and(|marker| !Annex::is_marker(word, marker))
     }
 
-    /// The annex's marker, for [`is_disrupted`](Subscriber::is_disrupted).
+    /// Returns the annex's marker, for [`is_disrupted`](Subscriber::is_disrupted).
     #[inline(always)]
     fn marker_word(&self) -> Result<u64, Doubt> {
         match self.parts().1.map_or(0, Annex::marker) {
@@ -251,17 +251,17 @@ impl<P: Encoding> Subscriber<P> {
         Ok(copy.parts::<P>(self.has_annex).1.map_or(0, Annex::marker))
     }
 
-    /// The user id of the file's owner. The owner can make the page report any content.
+    /// Returns the user id of the file's owner. The owner can make the page report any content.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Whether it is a page of this process's user or of root, or a device's.
+    /// Returns `true` if it is a page of this process's user or of root, or a device's.
     pub fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// How often a writer has found that the one before it had died in a publication; `None` for another
+    /// Returns how often a writer has found that the one before it had died in a publication; `None` for another
     /// program's page.
     pub fn recoveries(&self) -> Option<u64> {
         let of = |(_, annex): (&P, Option<&Annex>)| annex.map(Annex::recoveries);
@@ -288,14 +288,14 @@ impl<P: Encoding> Subscriber<P> {
         self.content_with(|| ()).map(|(_, (), content)| content)
     }
 
-    /// The content at the last successful reading, for callers that prefer it to none when a reading ends in
+    /// Returns the content at the last successful reading, for callers that prefer it to none when a reading ends in
     /// [`Doubt::Odd`]. `None` if there was none.
     #[inline]
     pub fn last(&self) -> Option<&P::Content> {
         self.has_content.then_some(&self.content)
     }
 
-    /// The content, and what `clock` said while it was the page's.
+    /// Returns the content, and what `clock` said while it was the page's.
     #[inline]
     fn content_with<R>(
         &mut self,
@@ -310,7 +310,7 @@ impl<P: Encoding> Subscriber<P> {
         self.refresh(clock)
     }
 
-    /// The counter and the content, if no disruption came between.
+    /// Returns the counter and the content, if no disruption came between.
     #[inline]
     fn undisrupted(
         &mut self,
@@ -349,7 +349,7 @@ impl<P: Encoding> Subscriber<P> {
 }
 
 impl Subscriber<pvclock::Page> {
-    /// The time by this page and by a counter, which must be the page's.
+    /// Returns the time by this page and by a counter, which must be the page's.
     ///
     /// # Errors
     /// As for [`pvclock::Page::read`]; [`Doubt::Range`] also if the counter is a microsecond or more behind the
@@ -364,7 +364,7 @@ impl Subscriber<pvclock::Page> {
 }
 
 impl Subscriber<vmclock::Page> {
-    /// The time by this page and by a counter, which must be the page's
+    /// Returns the time by this page and by a counter, which must be the page's
     /// ([`vmclock::Content::counter_kind`]).
     ///
     /// # Errors
@@ -377,7 +377,7 @@ impl Subscriber<vmclock::Page> {
         content.time_at(counter)
     }
 
-    /// Between what times the true one is, by this page and by a counter, which must be the page's.
+    /// Returns between what times the true one is, by this page and by a counter, which must be the page's.
     ///
     /// # Errors
     /// As for [`now`](Subscriber::now) and [`vmclock::Content::bounds_at`].
@@ -389,7 +389,7 @@ impl Subscriber<vmclock::Page> {
 }
 
 impl Subscriber<clockbound::Page> {
-    /// Between what times the true one is, by this page, `CLOCK_REALTIME` and `CLOCK_MONOTONIC_COARSE`.
+    /// Returns between what times the true one is, by this page, `CLOCK_REALTIME` and `CLOCK_MONOTONIC_COARSE`.
     ///
     /// # Errors
     /// As for [`content`](Subscriber::content) and [`clockbound::Content::bounds_at`]. If the page has the
@@ -411,7 +411,7 @@ impl Subscriber<clockbound::Page> {
     }
 }
 
-/// The time of a clock that every kernel has.
+/// Returns the time of a clock that every kernel has.
 #[inline]
 fn kernel_time(clock: libc::clockid_t) -> core::time::Duration {
     let time = crate::sys::kernel_clock::read(clock);

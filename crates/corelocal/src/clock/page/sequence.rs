@@ -51,7 +51,7 @@ pub(super) trait Sequence {
     fn load(&self, order: Ordering) -> Mark;
     fn store(&self, mark: Mark, order: Ordering);
 
-    /// The number after `mark`: of the other parity, and not seen again for as long as can be.
+    /// Returns the number after `mark`: of the other parity, and not seen again for as long as can be.
     fn next(mark: Mark) -> Mark {
         Mark { number: mark.number.wrapping_add(1), wide: mark.wide.wrapping_add(1) }
     }
@@ -91,7 +91,7 @@ pub(super) fn write<S: Sequence>(sequence: &S, content: impl FnOnce()) {
     stopping_point();
 }
 
-/// What `copy` reads, in one piece, and the mark it belongs to. `copy` may run several times.
+/// Returns what `copy` reads, in one piece, and the mark it belongs to. `copy` may run several times.
 ///
 /// # Errors
 /// [`Doubt::Odd`] or [`Doubt::Changing`] after a bounded number of attempts.
@@ -116,7 +116,7 @@ pub(super) fn read<S: Sequence, R>(
     Err(if odd { Doubt::Odd } else { Doubt::Changing })
 }
 
-/// Whether nothing has begun to be published since `mark`, as seen after all that the caller has read.
+/// Returns `true` if nothing has begun to be published since `mark`, as seen after all that the caller has read.
 #[inline(always)]
 pub(super) fn is_current<S: Sequence>(sequence: &S, mark: Mark) -> bool {
     // Partner: the release fence in `write`.

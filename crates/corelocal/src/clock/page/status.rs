@@ -24,7 +24,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether times and bounds mean anything.
+    /// Returns `true` if times and bounds mean anything.
     pub const fn is_trusted(self) -> bool {
         matches!(self, Status::Synchronized | Status::FreeRunning)
     }

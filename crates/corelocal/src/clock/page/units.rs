@@ -12,7 +12,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// By how much a counter may be behind a page's point: another cpu's, or one that was read before the publication.
 pub(super) const SKEW_NS: u64 = 1_000;
 
-/// Nanoseconds as 2^-64 seconds, rounded up: too many by three of those at most.
+/// Returns the nanoseconds as 2^-64 seconds, rounded up: too many by three of those at most.
 #[inline]
 pub(super) fn fixed_of_nanoseconds(nanoseconds: u64) -> u128 {
     // 2^93 / 10^9, rounded down by less than one. Times a rest below 2^30 that is less than 2^30, less
@@ -25,21 +25,21 @@ pub(super) fn fixed_of_nanoseconds(nanoseconds: u64) -> u128 {
     (u128::from(seconds) << 64) + ((u128::from(rest) * u128::from(SCALE)) >> 29) + 3
 }
 
-/// 2^-64 seconds as a duration, rounded to the nearest nanosecond.
+/// Returns 2^-64 seconds as a duration, rounded to the nearest nanosecond.
 #[inline]
 pub(super) fn duration_of_nearest(fixed: u128) -> Result<Duration, Doubt> {
     const HALF: u128 = (1 << 63) / NANOSECONDS as u128;
     duration_of(fixed.checked_add(HALF).ok_or(Doubt::Range)?)
 }
 
-/// 2^-64 seconds as a duration, rounded down.
+/// Returns 2^-64 seconds as a duration, rounded down.
 #[inline]
 pub(super) fn duration_of(fixed: u128) -> Result<Duration, Doubt> {
     let nanoseconds = (u128::from(fixed as u64) * u128::from(NANOSECONDS)) >> 64;
     Ok(Duration::new((fixed >> 64) as u64, nanoseconds as u32))
 }
 
-/// 2^-64 seconds as a duration, rounded up.
+/// Returns 2^-64 seconds as a duration, rounded up.
 #[inline]
 pub(super) fn duration_of_ceil(fixed: u128) -> Result<Duration, Doubt> {
     const ONE_LESS: u128 = (1 << 64) / NANOSECONDS as u128;
@@ -63,12 +63,12 @@ pub struct Period {
 }
 
 impl Period {
-    /// Of a counter of so many ticks in a second; `None` for 0 and 1, which no period can tell.
+    /// Returns that of a counter of so many ticks in a second; `None` for 0 and 1, which no period can tell.
     pub const fn from_hertz(hertz: u64) -> Option<Period> {
         Period::from_ratio(1_000_000_000, hertz)
     }
 
-    /// Of a counter that takes `ticks` for `nanoseconds`; `None` if either is 0, or for a tick of a
+    /// Returns that of a counter that takes `ticks` for `nanoseconds`; `None` if either is 0, or for a tick of a
     /// second and more.
     pub const fn from_ratio(nanoseconds: u64, ticks: u64) -> Option<Period> {
         if nanoseconds == 0 || ticks == 0 {
@@ -98,13 +98,13 @@ impl Period {
         Some(Period { fraction, shift })
     }
 
-    /// Of a counter whose tick is `multiplier` / 2^`shift` nanoseconds, as the kernel has it; `None` for
+    /// Returns that of a counter whose tick is `multiplier` / 2^`shift` nanoseconds, as the kernel has it; `None` for
     /// no period, a shift above 63, and a tick of a second and more.
     pub const fn from_kernel(multiplier: u32, shift: u32) -> Option<Period> {
         if shift > 63 { None } else { Period::from_ratio(multiplier as u64, 1 << shift) }
     }
 
-    /// An error of so many parts in a billion, rounded up, with the same shift.
+    /// Returns an error of so many parts in a billion, rounded up, with the same shift.
     #[inline]
     #[must_use]
     pub fn error(self, parts_per_billion: u32) -> Period {
@@ -112,7 +112,7 @@ impl Period {
         Period { fraction: part.saturating_mul(parts_per_billion.into()), shift: self.shift }
     }
 
-    /// How many nanoseconds so many ticks take, rounded to the nearest; `None` beyond 2^64, and for a
+    /// Returns how many nanoseconds so many ticks take, rounded to the nearest; `None` beyond 2^64, and for a
     /// shift that no period has.
     pub fn nanoseconds(self, ticks: u64) -> Option<u64> {
         let fixed =
@@ -120,7 +120,7 @@ impl Period {
         u64::try_from(duration_of_nearest(fixed).ok()?.as_nanos()).ok()
     }
 
-    /// The multiplier and shift of a [`super::pvclock`] page: a tick, shifted, times `multiplier`, is
+    /// Returns the multiplier and shift of a [`super::pvclock`] page: a tick, shifted, times `multiplier`, is
     /// nanoseconds times 2^32. Zeros for no period.
     pub fn for_pvclock(self) -> (u32, i8) {
         // Nanoseconds times 2^(64 + shift), below 2^94.

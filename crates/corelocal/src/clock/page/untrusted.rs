@@ -35,7 +35,7 @@ impl PageCopy {
         PageCopy(UnsafeCell::new([0; FILE_BYTES]))
     }
 
-    /// The page in it, and the annex if there is one.
+    /// Returns the page in it, and the annex if there is one.
     pub(super) fn parts<P: Encoding>(&self, has_annex: bool) -> (&P, Option<&Annex>) {
         const { assert!(align_of::<P>() <= 64 && size_of::<P>() <= FILE_BYTES) };
         let at = self.0.get().cast::<u8>();
@@ -65,7 +65,7 @@ impl Untrusted {
         if read < annex_end.max(size_of::<P>()) { Err(Doubt::Cut) } else { Ok(()) }
     }
 
-    /// What the page says, and what `clock` says at a moment when it says that.
+    /// Returns what the page says, and what `clock` says at a moment when it says that.
     pub(super) fn read<P: Encoding, R>(
         &self,
         has_annex: bool,

@@ -140,7 +140,7 @@ impl Sequence for LittleEndian {
 
 impl Page {
     const_unless_loom! {
-        /// A page that says nothing yet.
+        /// Creates a page that says nothing yet.
         pub fn new() -> Page {
             Page {
                 magic: AtomicU32::new(MAGIC.to_le()),
@@ -163,7 +163,7 @@ impl Page {
         }
     }
 
-    /// The page at an address; `None` if the address is null or no multiple of 8, or if what is there
+    /// Returns the page at an address; `None` if the address is null or no multiple of 8, or if what is there
     /// does not begin with the magic, a sufficient size and version 1.
     ///
     /// # Safety
@@ -181,7 +181,7 @@ impl Page {
 
     content_and_write!(Content,);
 
-    /// The disruption marker by itself, which is one word.
+    /// Returns the disruption marker by itself, which is one word.
     #[inline]
     pub fn marker(&self) -> u64 {
         // Acquire: partner is the hypervisor's store, before it lets the guest run on another counter.

@@ -134,7 +134,7 @@ impl<P: Encoding> Publisher<P> {
         self.publish_under(None, content)
     }
 
-    /// As [`publish`](Publisher::publish), under a disruption marker of the hypervisor, read before the
+    /// Does what [`publish`](Publisher::publish) does, under a disruption marker of the hypervisor, read before the
     /// content's clocks were. A [`Subscriber`](super::Subscriber) that can read the hypervisor's page does not
     /// believe the content when that has another marker, even if the writer is gone.
     ///
@@ -156,24 +156,24 @@ impl<P: Encoding> Publisher<P> {
         Ok(())
     }
 
-    /// What the last writer before this one published last; `None` if there was none, or if it died in a
+    /// Returns what the last writer before this one published last; `None` if there was none, or if it died in a
     /// publication.
     pub fn last(&self) -> Option<&P::Content> {
         self.last.as_ref()
     }
 
-    /// Device, inode and length of the file, by its descriptor when it was mapped: tells whether a path leads to this
-    /// file, and whether all of it is there.
+    /// Returns device, inode and length of the file, by its descriptor when it was mapped: tells whether a path leads
+    /// to this file, and whether all of it is there.
     pub fn file(&self) -> (u64, u64, u64) {
         self.file
     }
 
-    /// Whether the last writer before this one died in a publication.
+    /// Returns `true` if the last writer before this one died in a publication.
     pub fn has_recovered(&self) -> bool {
         self.recovered
     }
 
-    /// How often that has happened to the file.
+    /// Returns how often that has happened to the file.
     pub fn recoveries(&self) -> u64 {
         self.parts().1.recoveries()
     }
@@ -185,7 +185,7 @@ impl<P: Encoding> Publisher<P> {
     }
 }
 
-/// The lock file, locked (1).
+/// Returns the lock file, locked (1).
 fn lock(path: &CStr) -> Result<SharedFile, Refusal> {
     // (2) Reading suffices for a lock.
     let rule = Rule { owners: Owners::Own, refused_mode: trust::OTHERS_ALL, ..Rule::TRUSTED };
@@ -220,7 +220,7 @@ fn lock(path: &CStr) -> Result<SharedFile, Refusal> {
     Err(Refusal::Replaced)
 }
 
-/// The page's file, which is whole if it is new. For the holder of the lock.
+/// Returns the page's file, which is whole if it is new. For the holder of the lock.
 fn open_or_make<P: Encoding>(path: &CStr) -> Result<SharedFile, Refusal> {
     // (2)
     let rule = Rule { owners: Owners::Own, ..Rule::TRUSTED };
@@ -265,12 +265,12 @@ fn open_or_make<P: Encoding>(path: &CStr) -> Result<SharedFile, Refusal> {
     Err(Refusal::Replaced)
 }
 
-/// Where the name of the file begins in its path.
+/// Returns where the name of the file begins in its path.
 fn name_at(path: &CStr) -> usize {
     path.to_bytes().iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)
 }
 
-/// A file's first content.
+/// Returns a file's first content.
 fn first_image<P: Encoding>() -> [u8; FILE_BYTES] {
     let mut image = [0; FILE_BYTES];
     P::format(&mut image);

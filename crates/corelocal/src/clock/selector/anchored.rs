@@ -28,7 +28,7 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// Back-ends 2 and 3, with all that can be in the way.
+    /// Reads by back-ends 2 and 3, with all that can be in the way.
     pub(super) fn read_anchor(
         &self,
         route: usize,
@@ -81,7 +81,7 @@ impl<T: Truth> Selector<T> {
         Ok(())
     }
 
-    /// The anchor of the counter of `mode`: each has its own, since one's lines mean nothing to the other.
+    /// Returns the anchor of the counter of `mode`: each has its own, since one's lines mean nothing to the other.
     #[inline(always)]
     pub(super) fn anchor(&self, mode: Mode) -> Option<&'static Anchor> {
         let Anchors { tsc, pvclock } = self.anchors.get()?;
@@ -89,7 +89,7 @@ impl<T: Truth> Selector<T> {
     }
 }
 
-/// Which of the clocks beside the monotonic one it is.
+/// Returns which of the clocks beside the monotonic one it is.
 #[inline(always)]
 fn other(clock: Clock) -> Option<usize> {
     match clock {
@@ -100,7 +100,7 @@ fn other(clock: Clock) -> Option<usize> {
     }
 }
 
-/// The other clocks' offsets from the monotonic one; whether one jumped; what they may be too low by.
+/// Returns the other clocks' offsets from the monotonic one; whether one jumped; what they may be too low by.
 pub(super) fn other_clocks<T: Truth>(old: Option<&Offsets>) -> (Offsets, bool, u64) {
     const CLOCKS: [Clock; anchor::OFFSETS] = [Clock::Realtime, Clock::Boottime, Clock::Tai];
     anchor::offsets(old, || T::read(Clock::Monotonic), |at| T::read(CLOCKS[at]))

@@ -73,14 +73,14 @@ impl Floors {
         Floors([const { AtomicU64::new(0) }; CLOCKS.len()])
     }
 
-    /// A time, or the floor.
+    /// Returns a time, or the floor.
     #[inline]
     pub(super) fn apply(&self, clock: Clock, time: u64) -> u64 {
         // Relaxed: the route's Acquire orders it. (2)
         place(clock).map_or(time, |at| not_before(time, self.0[at].load(Ordering::Relaxed)))
     }
 
-    /// Whether these are the times of all clocks.
+    /// Returns whether these are the times of all clocks.
     pub(super) fn are_past(&self, time: impl Fn(Clock) -> u64) -> bool {
         CLOCKS.into_iter().all(|clock| {
             let time = time(clock);
@@ -88,7 +88,7 @@ impl Floors {
         })
     }
 
-    /// No lower than these, unless what is there is of another time namespace.
+    /// Makes them no lower than these, unless what is there is of another time namespace.
     fn raise(&self, stops: &Times) {
         for (floor, stop) in self.0.iter().zip(stops) {
             let raised = |floor: u64| (not_before(*stop, floor) != floor).then_some(*stop);
@@ -98,13 +98,13 @@ impl Floors {
     }
 }
 
-/// The time, or the floor if the time is a little behind it. (6)
+/// Returns the time, or the floor if the time is a little behind it. (6)
 #[inline]
 fn not_before(time: u64, floor: u64) -> u64 {
     if floor.wrapping_sub(time) < NEAR { floor } else { time }
 }
 
-/// Which of [`CLOCKS`] it is.
+/// Returns which of [`CLOCKS`] it is.
 #[inline]
 fn place(clock: Clock) -> Option<usize> {
     match clock {
@@ -116,13 +116,13 @@ fn place(clock: Clock) -> Option<usize> {
     }
 }
 
-/// All clocks' times at one time of the monotonic clock.
+/// Returns all clocks' times at one time of the monotonic clock.
 fn times(monotonic: u64, offsets: &Offsets) -> Times {
     let [realtime, boottime, tai] = offsets.map(|ahead| monotonic.wrapping_add(ahead));
     [monotonic, realtime, boottime, tai]
 }
 
-/// The anchor that a route leads to.
+/// Returns the anchor that a route leads to.
 fn anchored(route: usize) -> Option<Mode> {
     match kind(route) {
         route::ANCHOR_PVCLOCK => Some(Mode::Pvclock),
@@ -197,7 +197,7 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// The route to the best back-end below `level` that there is, ready for use; `from` if that is the one.
+    /// Returns the route to the best back-end below `level` that there is, ready for use; `from` if that is the one.
     fn below(&self, level: Backend, from: usize, fence: Fence) -> usize {
         let limit = self.limit.load(Ordering::Relaxed);
         let anchors = [
@@ -234,7 +234,7 @@ impl<T: Truth> Selector<T> {
         self.route.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The number of a route that there was not before.
+    /// Returns the number of a route that there was not before.
     pub(super) fn number(&self, to: usize, fence: Fence) -> usize {
         const HIGHEST: usize = 1 << (usize::BITS - 1);
         let count = self.routes.fetch_add(1, Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// If the route `from` leads to an anchor, ends it, and raises the floors to where it stopped. (1), (2)
+    /// Ends the anchor that the route `from` leads to, if it does, and raises the floors to where it stopped. (1), (2)
     fn end(&self, from: usize) -> bool {
         let Some(mode) = anchored(from) else { return false };
         if self.route.load(Ordering::Acquire) != from {
@@ -286,7 +286,7 @@ impl<T: Truth> Selector<T> {
         Some(times(line.stop().unwrap_or(line.closed(None).time), &offsets))
     }
 
-    /// The time while the route still leads to an anchor that ended. (8)
+    /// Returns the time while the route still leads to an anchor that ended. (8)
     #[cold]
     pub(super) fn after_end(&self, mode: Mode, clock: Clock, fence: Fence) -> u64 {
         let stop = self.stops(mode, fence).zip(place(clock)).map_or(0, |(stops, at)| stops[at]);
@@ -341,7 +341,7 @@ impl<T: Truth> Selector<T> {
         Err(Cause::NoResources)
     }
 
-    /// How far a first line must be lifted to be past the floors, and past an earlier line.
+    /// Returns how far a first line must be lifted to be past the floors, and past an earlier line.
     fn lift(&self, line: &Line, offsets: &Offsets, last: Option<Times>) -> u64 {
         let begin = times(line.time, offsets);
         CLOCKS.into_iter().enumerate().fold(0, |lift, (at, clock)| {

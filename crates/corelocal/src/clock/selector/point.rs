@@ -11,7 +11,7 @@ use crate::clock::status::{Backend, Cause};
 use crate::clock::{Clock, Point};
 
 impl<T: Truth> Selector<T> {
-    /// The cpu's counter and the monotonic clock at one moment: exactly what a reading with that count says,
+    /// Returns the cpu's counter and the monotonic clock at one moment: exactly what a reading with that count says,
     /// but where the vDSO serves.
     pub(in crate::clock) fn point(&self) -> Option<Point> {
         // So that it has begun, and a line goes as far as this.
@@ -52,14 +52,14 @@ impl<T: Truth> Selector<T> {
         Some(Point { ticks, nanos, width, rate: None, ahead: None })
     }
 
-    /// The monotonic clock by the vDSO's data, where that serves by the cpu's counter.
+    /// Returns the monotonic clock by the vDSO's data, where that serves by the cpu's counter.
     pub(in crate::clock) fn tick(&self) -> Option<Reading> {
         let page = self.serving()?;
         let count = || Ok(counter::ordered_by(page.fence()));
         page.read(Clock::Monotonic, Mode::Tsc, count).ok()
     }
 
-    /// The monotonic clock by the vDSO's data, its rate over the count, and what realtime is ahead by.
+    /// Returns the monotonic clock by the vDSO's data, its rate over the count, and what realtime is ahead by.
     fn on_page(
         &self,
         mode: Mode,
@@ -74,7 +74,7 @@ impl<T: Truth> Selector<T> {
         Some((reading.nanos, reading.rate, ahead))
     }
 
-    /// The same by the anchor's line.
+    /// Returns the same by the anchor's line.
     fn on_line(
         &self,
         mode: Mode,
@@ -84,7 +84,7 @@ impl<T: Truth> Selector<T> {
         line.covers(counter).then(|| (line.at(counter), line.rate, Some(offsets[0])))
     }
 
-    /// By which fence the counter is read in order, if the cpus' counters are trusted to agree.
+    /// Returns by which fence the counter is read in order, if the cpus' counters are trusted to agree.
     pub(in crate::clock) fn counter(&self) -> Option<Fence> {
         // So that it has begun.
         self.read::<false>(Clock::Monotonic);

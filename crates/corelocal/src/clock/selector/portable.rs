@@ -10,7 +10,7 @@ use super::{Clock, Point};
 
 /// The true clock.
 pub(super) trait Truth {
-    /// Its time in nanoseconds.
+    /// Returns its time in nanoseconds.
     fn read(clock: Clock) -> u64;
 }
 

@@ -60,14 +60,14 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         &self.area.image
     }
 
-    /// The first of the shared slots, which threads without critical sections use.
+    /// Returns the first of the shared slots, which threads without critical sections use.
     pub(super) fn first_shared(&self) -> &Words<WORDS> {
         // SAFETY: the cell has its block from the beginning (invariant 1).
         let (block, _) = unsafe { self.words.used().unwrap_unchecked() };
         block.shared(0)
     }
 
-    /// The word at `INDEX`.
+    /// Returns the word at `INDEX`.
     ///
     /// An index out of range does not compile:
     ///
@@ -83,13 +83,13 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         CellWord::new(self, INDEX)
     }
 
-    /// The word at `index`. `None` if it is out of range.
+    /// Returns the word at `index`. `None` if it is out of range.
     #[inline(always)]
     pub fn word(&self, index: usize) -> Option<CellWord<'_, WORDS, I>> {
         (index < WORDS).then(|| CellWord::new(self, index))
     }
 
-    /// The words of all shards that may have been used, with their shards.
+    /// Returns the words of all shards that may have been used, with their shards.
     ///
     /// Words that were never changed are those of the image. A word that changes meanwhile is seen before or after
     /// the change, each on its own. Linear in `WORDS` times the slots in use. The arrays are on the stack: use

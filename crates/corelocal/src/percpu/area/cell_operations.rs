@@ -31,7 +31,7 @@ impl<const WORDS: usize, I: SlotIndex> Clone for CellWord<'_, WORDS, I> {
 impl<const WORDS: usize, I: SlotIndex> Copy for CellWord<'_, WORDS, I> {}
 
 impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
-    /// The word at `index`, which is below `WORDS`.
+    /// Returns the word at `index`, which is below `WORDS`.
     #[inline(always)]
     pub(super) fn new(cell: &'a Cell<'a, WORDS, I>, index: usize) -> Self {
         debug_assert!(index < WORDS);
@@ -76,7 +76,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
         word_operations::add_fetch(self, n)
     }
 
-    /// Like [`add_fetch`](CellWord::add_fetch). Also returns the shard of the word.
+    /// Does what [`add_fetch`](CellWord::add_fetch) does. Also returns the shard of the word.
     #[inline]
     pub fn add_fetch_at(self, n: u64) -> (Shard, u64) {
         word_operations::add_fetch_at(self, n)
@@ -118,7 +118,7 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
         word_operations::fetch_update(self, f)
     }
 
-    /// The words of all shards that may have been used, with their shards.
+    /// Returns the words of all shards that may have been used, with their shards.
     ///
     /// Words that were never changed are those of the image. Linear in the slots in use, each of which costs a cache
     /// miss.
@@ -126,8 +126,8 @@ impl<'a, const WORDS: usize, I: SlotIndex> CellWord<'a, WORDS, I> {
         word_operations::iter(self)
     }
 
-    /// The sum of the words of all shards minus their initial values, wrapping. If the word was only added to, this
-    /// is the total of the additions. Like [`iter`](CellWord::iter).
+    /// Returns the sum of the words of all shards minus their initial values, wrapping. If the word was only added to,
+    /// this is the total of the additions. Like [`iter`](CellWord::iter).
     ///
     /// ```
     /// use corelocal::percpu::Area;

@@ -54,7 +54,7 @@ fn is_intact(piece: &[AtomicU64]) -> bool {
     [0, PATTERN].contains(&first) && piece.iter().map(word).all(|word| word == first)
 }
 
-/// A cell in one slot, in pieces of at most a page.
+/// Returns a cell in one slot, in pieces of at most a page.
 ///
 /// # Safety
 /// - The bytes are those of one block in one slot, and belong to the caller while the result is used.

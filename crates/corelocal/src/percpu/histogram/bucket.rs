@@ -30,7 +30,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The middle of the bucket, as an estimate of its values. The error is at most half the bucket's width.
+    /// Returns the middle of the bucket, as an estimate of its values. The error is at most half the bucket's width.
     pub fn mid(&self) -> u64 {
         self.low + (self.high - self.low) / 2
     }
@@ -41,12 +41,12 @@ impl Bucket {
     }
 }
 
-/// The number of buckets.
+/// Returns the number of buckets.
 pub(super) const fn len(precision: u32) -> usize {
     (65 - precision as usize) << precision
 }
 
-/// The bucket of a value.
+/// Returns the bucket of a value.
 #[inline(always)]
 pub(super) fn index<const P: u32>(value: u64) -> usize {
     // The bit set here puts the exact values into octave 0, and makes the scanned word nonzero.
@@ -54,7 +54,7 @@ pub(super) fn index<const P: u32>(value: u64) -> usize {
     ((shift as usize) << P) + (value >> shift) as usize
 }
 
-/// The smallest and the largest value of a bucket below `len`.
+/// Returns the smallest and the largest value of a bucket below `len`.
 pub(super) fn bounds<const P: u32>(index: usize) -> (u64, u64) {
     let shift = (index >> P).saturating_sub(1).min(63);
     let low = (index as u64).wrapping_sub((shift as u64) << P) << shift;

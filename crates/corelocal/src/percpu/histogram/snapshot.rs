@@ -61,17 +61,17 @@ where
         self.counts.as_mut()
     }
 
-    /// The number of values recorded, at most `u64::MAX`. Linear in the buckets, like all methods here.
+    /// Returns the number of values recorded, at most `u64::MAX`. Linear in the buckets, like all methods here.
     pub fn count(&self) -> u64 {
         u64::try_from(total(self.buckets())).unwrap_or(u64::MAX)
     }
 
-    /// Whether it is empty.
+    /// Returns `true` if it is empty.
     pub fn is_empty(&self) -> bool {
         self.counts.as_ref().iter().all(|&count| count == 0)
     }
 
-    /// The buckets that are not empty, from low to high.
+    /// Returns the buckets that are not empty, from low to high.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
         let counts = self.counts.as_ref().iter().enumerate();
         counts
@@ -79,39 +79,39 @@ where
             .map(|(index, &count)| Bucket::new::<PRECISION>(index, count))
     }
 
-    /// A lower bound of the values. `None` if there are none.
+    /// Returns a lower bound of the values. `None` if there are none.
     pub fn min(&self) -> Option<u64> {
         self.buckets().next().map(|bucket| bucket.low)
     }
 
-    /// An upper bound of the values. `None` if there are none.
+    /// Returns an upper bound of the values. `None` if there are none.
     pub fn max(&self) -> Option<u64> {
         self.buckets().last().map(|bucket| bucket.high)
     }
 
-    /// An estimate of the sum of the values.
+    /// Returns an estimate of the sum of the values.
     pub fn sum(&self) -> u128 {
         self.buckets().fold(0, |sum: u128, bucket| {
             sum.saturating_add(u128::from(bucket.mid()) * u128::from(bucket.count))
         })
     }
 
-    /// An estimate of the mean of the values. `None` if there are none.
+    /// Returns an estimate of the mean of the values. `None` if there are none.
     pub fn mean(&self) -> Option<f64> {
         let total = total(self.buckets());
         (total > 0).then(|| self.sum() as f64 / total as f64)
     }
 
-    /// The value that a share `q` of all values does not exceed: 0.5 is the median, 0.99 the 99th percentile. It is
-    /// the middle of its [`quantile_bucket`](Snapshot::quantile_bucket).
+    /// Returns the value that a share `q` of all values does not exceed: 0.5 is the median, 0.99 the 99th percentile.
+    /// It is the middle of its [`quantile_bucket`](Snapshot::quantile_bucket).
     ///
     /// `None` if there are no values, or `q` is NaN.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         self.quantile_bucket(q).map(|bucket| bucket.mid())
     }
 
-    /// The bucket of the value at rank `q` times the count, rounded up, when the values are sorted. A `q` below 0 or
-    /// above 1 counts as 0 or 1, which stand for the smallest and the largest value.
+    /// Returns the bucket of the value at rank `q` times the count, rounded up, when the values are sorted. A `q` below
+    /// 0 or above 1 counts as 0 or 1, which stand for the smallest and the largest value.
     ///
     /// This is exactly the bucket of that value, as far as `q` times the count is exact in `f64`.
     pub fn quantile_bucket(&self, q: f64) -> Option<Bucket> {
@@ -126,7 +126,7 @@ where
     }
 }
 
-/// The number of values in these buckets.
+/// Returns the number of values in these buckets.
 fn total(buckets: impl Iterator<Item = Bucket>) -> u128 {
     buckets.map(|bucket| u128::from(bucket.count)).sum()
 }
@@ -144,7 +144,7 @@ fn rank(q: f64, total: u128) -> Option<u128> {
     Some(if q >= 1.0 { total } else { rank.clamp(1, total) })
 }
 
-/// The bucket of the value at this rank, counted from 1. If there are fewer values, because they were taken
+/// Returns the bucket of the value at this rank, counted from 1. If there are fewer values, because they were taken
 /// meanwhile, the last one.
 fn at_rank(buckets: impl Iterator<Item = Bucket>, rank: u128) -> Option<Bucket> {
     let (mut last, mut seen) = (None, 0);
@@ -158,7 +158,7 @@ fn at_rank(buckets: impl Iterator<Item = Bucket>, rank: u128) -> Option<Bucket> 
     last
 }
 
-/// The count and a few quantiles, for `Debug`.
+/// Returns the count and a few quantiles, for `Debug`.
 pub(super) fn summarize<B: Iterator<Item = Bucket>>(
     name: &str,
     buckets: impl Fn() -> B,

@@ -210,7 +210,7 @@ impl Bias {
         true
     }
 
-    /// The word, if a fork left the owner behind.
+    /// Returns the word, if a fork left the owner behind.
     pub(super) fn gone_holder(&self) -> Option<u64> {
         // Acquire: of the fork, which copied all that the owner had done.
         let word = self.word.load(Ordering::Acquire);

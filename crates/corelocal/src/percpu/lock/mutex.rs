@@ -113,7 +113,7 @@ impl Mutex {
         }
     }
 
-    /// Like [`lock_anyway`](Self::lock_anyway), unless a thread of this process has the mutex.
+    /// Does what [`lock_anyway`](Self::lock_anyway) does, unless a thread of this process has the mutex.
     pub(super) fn try_lock_anyway(&self) -> bool {
         // Relaxed: `adopt` compares it, with Acquire.
         let seen = self.state.load(Ordering::Relaxed);

@@ -57,9 +57,9 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         }
     }
 
-    /// Like [`lock_slot`](Lock::lock_slot), without waiting for an owner: `None` if there is one, or if another
-    /// thread is just revoking the lock. While another thread keeps the slot [frozen](crate::cid::freeze) it sleeps,
-    /// up to 1.25 s in all.
+    /// Does what [`lock_slot`](Lock::lock_slot) does, without waiting for an owner: `None` if there is one, or if
+    /// another thread is just revoking the lock. While another thread keeps the slot [frozen](crate::cid::freeze) it
+    /// sleeps, up to 1.25 s in all.
     ///
     /// # Errors
     /// As [`lock_slot`](Lock::lock_slot).
@@ -97,8 +97,8 @@ impl<T: Send + 'static, I: Revocable> Lock<T, I> {
         })
     }
 
-    /// Like [`for_each_locked`](Self::for_each_locked), for a forked child. `f` gets [`Orphaned`] in place of a guard
-    /// for a shard that a thread holds which does not exist in the child.
+    /// Does what [`for_each_locked`](Self::for_each_locked) does, for a forked child. `f` gets [`Orphaned`] in place of
+    /// a guard for a shard that a thread holds which does not exist in the child.
     ///
     /// ```
     /// use corelocal::percpu::Lock;

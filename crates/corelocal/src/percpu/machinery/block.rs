@@ -38,7 +38,7 @@ impl<T: Zeroed> Block<T> {
         if shift < SHORTEST { SHORTEST } else { shift }
     };
 
-    /// The class of regions that it lies in.
+    /// Returns the class of regions that it lies in.
     const fn class<I: SlotIndex>() -> Class {
         Class { kind: if I::COMPACT { T::KIND } else { Kind::Fixed }, by_node: I::BY_NODE }
     }
@@ -52,18 +52,18 @@ impl<T: Zeroed> Block<T> {
         Some(Block { base, content: PhantomData })
     }
 
-    /// Like `allocate`, in the regions of this list.
+    /// Does what `allocate` does, in the regions of this list.
     pub(in crate::percpu) fn allocate_in<I: SlotIndex>(regions: &List) -> Option<Block<T>> {
         let base = regions.allocate(Self::class::<I>(), Self::SHIFT)?;
         Some(Block { base, content: PhantomData })
     }
 
-    /// The address space of a region of such blocks, in bytes.
+    /// Returns the address space of a region of such blocks, in bytes.
     pub(crate) fn region_len<I: SlotIndex>() -> usize {
         region::mapping_len(Self::class::<I>(), Self::SHIFT)
     }
 
-    /// The length of the block in each slot, in bytes.
+    /// Returns the length of the block in each slot, in bytes.
     pub(crate) const fn len() -> usize {
         1 << Self::SHIFT
     }
@@ -78,7 +78,7 @@ impl<T: Zeroed> Block<T> {
         unsafe { region::release(self.base, Self::class::<I>(), Self::SHIFT, shared) };
     }
 
-    /// Like `free`, into this list of regions. `wipe` clears the bytes.
+    /// Does what `free` does, into this list of regions. `wipe` clears the bytes.
     ///
     /// # Safety
     /// - As [`free`](Self::free).
@@ -93,7 +93,7 @@ impl<T: Zeroed> Block<T> {
         unsafe { regions.release(self.base, (Self::class::<I>(), Self::SHIFT), shared, wipe) };
     }
 
-    /// The data of a slot below `cid::capacity_of::<I>()`, used by critical sections.
+    /// Returns the data of a slot below `cid::capacity_of::<I>()`, used by critical sections.
     pub(crate) fn slot(self, slot: u32) -> &'static T {
         let is_slot = || slot < cid::capacity_of::<NodeCid>();
         debug_assert!(slot < cid::capacity_of::<cid::Cid>() || is_slot());
@@ -103,7 +103,7 @@ impl<T: Zeroed> Block<T> {
         unsafe { &*at.cast::<T>() }
     }
 
-    /// The data of a shared slot below `cid::shared_capacity()`, used by atomics and locks.
+    /// Returns the data of a shared slot below `cid::shared_capacity()`, used by atomics and locks.
     pub(crate) fn shared(self, slot: u32) -> &'static T {
         debug_assert!(slot < cid::shared_capacity());
         let at = self.base.wrapping_add((slot as usize) << SLOT_SHIFT);
@@ -111,14 +111,14 @@ impl<T: Zeroed> Block<T> {
         unsafe { &*at.cast::<T>() }
     }
 
-    /// The data of the slot at this offset, used by critical sections.
+    /// Returns the data of the slot at this offset, used by critical sections.
     #[inline]
     pub(crate) fn slot_at(self, offset: u64) -> &'static T {
         // SAFETY: as in `slot`; an offset is that of a slot that every region has.
         unsafe { &*self.base.wrapping_add(offset as usize).cast::<T>() }
     }
 
-    /// The shard that this address belongs to.
+    /// Returns the shard that this address belongs to.
     #[inline]
     pub(crate) fn part_at(self, at: *const T) -> Shard {
         let distance = (at as usize).wrapping_sub(self.base as usize) as u64;
@@ -128,12 +128,12 @@ impl<T: Zeroed> Block<T> {
         }
     }
 
-    /// The address from which critical sections find the slots.
+    /// Returns the address from which critical sections find the slots.
     pub(crate) fn base(self) -> *mut u8 {
         self.base
     }
 
-    /// The block with this base. `None` for null.
+    /// Returns the block with this base. `None` for null.
     ///
     /// # Safety
     /// - `base` is null, or the base of a block of `T` that has not been freed.

@@ -36,7 +36,7 @@ pub(in crate::percpu) struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    /// The state at `index`, below `IN_A_WORD`.
+    /// Returns the state at `index`, below `IN_A_WORD`.
     pub(in crate::percpu) fn new(word: &'a AtomicU64, index: usize) -> Self {
         State { word, shift: index * 2 }
     }
@@ -106,7 +106,7 @@ std::thread_local! {
     pub(in crate::percpu) static LOOKS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
-/// The first of the first `blocks` of a word that seems free.
+/// Returns the first of the first `blocks` of a word that seems free.
 #[cfg(not(loom))]
 pub(in crate::percpu) fn first_free(word: &AtomicU64, blocks: usize) -> Option<usize> {
     #[cfg(test)]
@@ -118,7 +118,7 @@ pub(in crate::percpu) fn first_free(word: &AtomicU64, blocks: usize) -> Option<u
     (free != 0).then(|| free.trailing_zeros() as usize / 2)
 }
 
-/// The number of blocks of a word that are not free.
+/// Returns the number of blocks of a word that are not free.
 #[cfg(not(loom))]
 pub(in crate::percpu) fn owned(word: &AtomicU64) -> usize {
     let states = word.load(Ordering::Relaxed);
@@ -131,8 +131,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// An owner releases a block while another thread pins and unpins it, as a trim does. One of them clears it, and
-    /// it becomes free.
+    /// Returns an owner releases a block while another thread pins and unpins it, as a trim does. One of them clears
+    /// it, and it becomes free.
     fn explore(release: fn(State<'_>) -> bool) {
         loom::model(move || {
             let word = Arc::new(AtomicU64::new(0));

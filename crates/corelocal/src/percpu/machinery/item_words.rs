@@ -41,7 +41,7 @@ impl<T> Words<T> {
         words
     }
 
-    /// The item.
+    /// Returns the item.
     ///
     /// # Safety
     /// - There is an item, and it is taken only once.
@@ -51,14 +51,14 @@ impl<T> Words<T> {
         unsafe { (&raw const self).cast::<T>().read_unaligned() }
     }
 
-    /// The first word: the whole of an item of one word.
+    /// Returns the first word: the whole of an item of one word.
     #[inline(always)]
     pub(in crate::percpu) fn first(&self) -> MaybeUninit<u64> {
         // SAFETY: inside by invariant 1; read as invariant 2 says.
         unsafe { (&raw const *self).cast::<MaybeUninit<u64>>().read() }
     }
 
-    /// The address of the words.
+    /// Returns the address of the words.
     #[inline(always)]
     pub(in crate::percpu) fn as_ptr(&self) -> *const MaybeUninit<u64> {
         (&raw const *self).cast()

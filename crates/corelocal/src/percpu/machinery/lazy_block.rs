@@ -55,7 +55,7 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         ManuallyDrop::new(Owned { slots, content: PhantomData })
     }
 
-    /// The block, and the number below which its shared slots may have been used.
+    /// Returns the block, and the number below which its shared slots may have been used.
     #[cfg(not(loom))]
     pub(in crate::percpu) fn used(&self) -> Option<(Block<T>, u32)> {
         self.block().map(|block| (block, self.slots.opened_shared()))
@@ -75,14 +75,14 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
     }
 
-    /// The first half of `run`. If the section did not commit, `run_cold` with the same section does the rest. For
-    /// callers that put the second half, with their operands, into a cold function of their own.
+    /// Returns the first half of `run`. If the section did not commit, `run_cold` with the same section does the rest.
+    /// For callers that put the second half, with their operands, into a cold function of their own.
     #[inline(always)]
     pub(in crate::percpu) fn run_once<E: Ended>(&self, section: impl Fn(Index, &Slots) -> E) -> E {
         section(I::index(), &self.slots)
     }
 
-    /// The second half of `run`.
+    /// Returns the second half of `run`.
     #[cold]
     #[inline(never)]
     pub(in crate::percpu) fn run_cold<E: Ended>(
@@ -101,46 +101,46 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         }
     }
 
-    /// The data of every slot that an object has used, as critical sections access it.
+    /// Returns the data of every slot that an object has used, as critical sections access it.
     pub(in crate::percpu) fn slots(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
         let opened = cid::high_water::<I>();
         let block = self.block();
         block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.slot(slot)))
     }
 
-    /// The data of every shared slot in use, as atomics and locks access it.
+    /// Returns the data of every shared slot in use, as atomics and locks access it.
     pub(in crate::percpu) fn shared(&self) -> impl Iterator<Item = &'static T> + use<T, I> {
         let opened = self.slots.opened_shared();
         let block = self.block();
         block.into_iter().flat_map(move |block| (0..opened).map(move |slot| block.shared(slot)))
     }
 
-    /// The data of this slot, if it is in use.
+    /// Returns the data of this slot, if it is in use.
     pub(in crate::percpu) fn slot(&self, slot: u32) -> Option<&'static T> {
         (slot < cid::high_water::<I>()).then(|| self.block())?.map(|block| block.slot(slot))
     }
 
-    /// The numbers of all shards in use, in ascending order: slots, then shared ones. A shard keeps its number when
-    /// others come into use.
+    /// Returns the numbers of all shards in use, in ascending order: slots, then shared ones. A shard keeps its number
+    /// when others come into use.
     pub(in crate::percpu) fn numbers(&self) -> impl Iterator<Item = u32> + use<T, I> {
         let shared = 0..self.slots.opened_shared();
         (0..cid::high_water::<I>()).chain(shared.map(|slot| SHARED | slot))
     }
 
-    /// The shard with this number, if it is in use. Constant time.
+    /// Returns the shard with this number, if it is in use. Constant time.
     #[inline]
     pub(in crate::percpu) fn shard(&self, number: u32) -> Option<&'static T> {
         if number & SHARED == 0 { self.slot(number) } else { self.shared_slot(number & !SHARED) }
     }
 
-    /// The calling thread's shared slot, which is in use from now on. `None` if there is no memory.
+    /// Returns the calling thread's shared slot, which is in use from now on. `None` if there is no memory.
     #[cold]
     pub(in crate::percpu) fn share(&self) -> Option<&'static T> {
         Some(self.bind()?.shared(cid::shared_slot(&self.slots)))
     }
 
-    /// The data of the calling thread's slot, or of its shared slot if it has none. `None` if there is no memory. It
-    /// is a hint, for data that any thread may access at any time.
+    /// Returns the data of the calling thread's slot, or of its shared slot if it has none. `None` if there is no
+    /// memory. It is a hint, for data that any thread may access at any time.
     #[inline]
     pub(in crate::percpu) fn near(&self) -> Option<&'static T> {
         match cid::offset_of_this_thread::<I>() {
@@ -165,12 +165,12 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         self.share()
     }
 
-    /// The data of this shared slot, as atomics and locks access it, if it is in use.
+    /// Returns the data of this shared slot, as atomics and locks access it, if it is in use.
     pub(in crate::percpu) fn shared_slot(&self, slot: u32) -> Option<&'static T> {
         (slot < self.slots.opened_shared()).then(|| self.block())?.map(|block| block.shared(slot))
     }
 
-    /// The shard that this address belongs to.
+    /// Returns the shard that this address belongs to.
     #[inline]
     pub(in crate::percpu) fn part_at(&self, at: *const T) -> Shard {
         self.block().map_or(Shard::Inline, |block| block.part_at(at))
@@ -181,7 +181,7 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         unsafe { Block::from_base(self.slots.base()) }
     }
 
-    /// The block, allocated at its first use. `None` if there is no memory.
+    /// Returns the block, allocated at its first use. `None` if there is no memory.
     fn bind(&self) -> Option<Block<T>> {
         if let Some(block) = self.block() {
             return Some(block);

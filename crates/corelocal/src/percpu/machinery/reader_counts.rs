@@ -30,7 +30,7 @@ impl Group {
     /// How many there are.
     pub(crate) const COUNT: usize = GROUPS;
 
-    /// The group whose counts are at this offset.
+    /// Returns the group whose counts are at this offset.
     ///
     /// # Safety
     /// - It is a multiple of [`LEN`](Self::LEN), and below `COUNT` times that.
@@ -93,12 +93,12 @@ impl ReaderCounts {
         self.add_atomically(group.0 + WORD);
     }
 
-    /// The readers of a group that have begun. Includes every begin that happens before the call.
+    /// Returns the readers of a group that have begun. Includes every begin that happens before the call.
     pub(crate) fn begun(&self, group: Group) -> i64 {
         self.sum(group.0)
     }
 
-    /// The readers of a group that have ended. Includes only ends that have happened.
+    /// Returns the readers of a group that have ended. Includes only ends that have happened.
     pub(crate) fn ended(&self, group: Group) -> i64 {
         self.sum(group.0 + WORD)
     }

@@ -70,12 +70,12 @@ fn list(class: Class, shift: u32) -> &'static List {
     &LISTS[class.number()][(shift - SHORTEST) as usize]
 }
 
-/// The list of a class and length.
+/// Returns the list of a class and length.
 fn regions(class: Class, shift: u32) -> impl Iterator<Item = &'static Region> {
     list(class, shift).regions()
 }
 
-/// All regions of the process.
+/// Returns all regions of the process.
 pub(in crate::percpu) fn all() -> impl Iterator<Item = &'static Region> {
     let lengths = || SHORTEST..=SLOT_SHIFT;
     Class::all().flat_map(move |class| lengths().flat_map(move |shift| regions(class, shift)))
@@ -96,13 +96,13 @@ pub(in crate::percpu) unsafe fn release(base: *mut u8, class: Class, shift: u32,
     unsafe { list(class, shift).release(base, (class, shift), shared, zero) };
 }
 
-/// The length of a region with such blocks, in bytes of address space.
+/// Returns the length of a region with such blocks, in bytes of address space.
 pub(in crate::percpu) fn mapping_len(class: Class, shift: u32) -> usize {
     let slots = slots(class) + cid::shared_capacity();
     Region::header_len(shift) + ((slots as usize) << SLOT_SHIFT)
 }
 
-/// The number of a region's slots for critical sections.
+/// Returns the number of a region's slots for critical sections.
 fn slots(class: Class) -> u32 {
     match class.by_node {
         true => cid::capacity_of::<NodeCid>(),
@@ -111,18 +111,18 @@ fn slots(class: Class) -> u32 {
 }
 
 impl Region {
-    /// The number of blocks in a region, for blocks of this length.
+    /// Returns the number of blocks in a region, for blocks of this length.
     const fn blocks_of(shift: u32) -> usize {
         SLOT_LEN >> shift
     }
 
-    /// The number of bytes before the slots.
+    /// Returns the number of bytes before the slots.
     fn header_len(shift: u32) -> usize {
         let states = Self::blocks_of(shift).div_ceil(IN_A_WORD) * 8;
         (size_of::<Region>() + states).next_multiple_of(page_size())
     }
 
-    /// The length of the mapping, in bytes of address space.
+    /// Returns the length of the mapping, in bytes of address space.
     pub(in crate::percpu) fn len(&self) -> usize {
         mapping_len(self.class, self.shift)
     }
@@ -140,17 +140,17 @@ impl Region {
         self.is_displaced
     }
 
-    /// The length of its blocks in each slot, in bytes.
+    /// Returns the length of its blocks in each slot, in bytes.
     pub(in crate::percpu) fn block_len(&self) -> usize {
         1 << self.shift
     }
 
-    /// The number of its blocks.
+    /// Returns the number of its blocks.
     pub(in crate::percpu) fn blocks(&self) -> usize {
         Region::blocks_of(self.shift)
     }
 
-    /// The number of blocks in use. Linear.
+    /// Returns the number of blocks in use. Linear.
     pub(in crate::percpu) fn taken(&self) -> usize {
         self.words().iter().map(block_state::owned).sum()
     }
@@ -160,12 +160,12 @@ impl Region {
         self.start().wrapping_add(Region::header_len(self.shift) + slots)
     }
 
-    /// The address of a slot for critical sections.
+    /// Returns the address of a slot for critical sections.
     pub(in crate::percpu) fn slot(&self, slot: u32) -> *mut u8 {
         self.base().wrapping_add(offset(slot) as usize)
     }
 
-    /// The address of a shared slot.
+    /// Returns the address of a shared slot.
     pub(in crate::percpu) fn shared(&self, slot: u32) -> *mut u8 {
         self.base().wrapping_add((slot as usize) << SLOT_SHIFT)
     }
@@ -213,7 +213,7 @@ impl Region {
         None
     }
 
-    /// The region that contains a block of this class and length (invariant 5).
+    /// Returns the region that contains a block of this class and length (invariant 5).
     ///
     /// # Safety
     /// - The block was allocated from such a region, which is still mapped.

@@ -32,7 +32,7 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// All classes, in the order of their `number`.
+    /// Returns all classes, in the order of their `number`.
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         let of_kinds = |by_node| Kind::ALL.into_iter().map(move |kind| Class { kind, by_node });
         [false, true].into_iter().flat_map(of_kinds)
@@ -55,7 +55,7 @@ impl Class {
 pub unsafe trait Zeroed: Sync + 'static {
     const KIND: Kind = Kind::Opaque;
 
-    /// The zero value, for the loom model's heap.
+    /// Returns the zero value, for the loom model's heap.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }

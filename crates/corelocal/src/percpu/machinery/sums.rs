@@ -73,7 +73,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         Sums { slots: Owned::new(), bias: W::zeroed() }
     }
 
-    /// The number of sums.
+    /// Returns the number of sums.
     pub(in crate::percpu) fn len(&self) -> usize {
         self.bias.words().len()
     }
@@ -115,13 +115,13 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         }
     }
 
-    /// The value of the sum at `index`. 0 if there is no such sum.
+    /// Returns the value of the sum at `index`. 0 if there is no such sum.
     pub(in crate::percpu) fn get(&self, index: usize) -> i64 {
         let [value] = self.read(index);
         value
     }
 
-    /// The values of `K` sums from `first` on. 0 for sums that do not exist.
+    /// Returns the values of `K` sums from `first` on. 0 for sums that do not exist.
     ///
     /// Each includes the additions that happen before the call.
     pub(in crate::percpu) fn read<const K: usize>(&self, first: usize) -> [i64; K] {
@@ -190,7 +190,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         bias.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// The biases of `K` sums.
+    /// Returns the biases of `K` sums.
     fn biases<const K: usize>(&self, first: usize) -> [i64; K] {
         // Acquire: partner is the Release in `replace_bias`. Additions to a bias are read-modify-writes, and so part
         // of its release sequence.
@@ -198,7 +198,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         array::from_fn(|k| word(k).map_or(0, |word| word.load(Ordering::Acquire)))
     }
 
-    /// The totals of the words in all slots, for `K` sums.
+    /// Returns the totals of the words in all slots, for `K` sums.
     fn totals<const K: usize>(&self, first: usize) -> [i64; K] {
         let before = Moment::now();
         let totals = self.add_up(first);
@@ -242,7 +242,7 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
     }
 }
 
-/// The critical section `add_at` on the word of the sum at `index`.
+/// Returns the critical section `add_at` on the word of the sum at `index`.
 ///
 /// # Safety
 /// - It is run by an `Owned` with more than `index` words.
@@ -253,7 +253,7 @@ unsafe fn section_at(index: usize, n: i64) -> impl Fn(Index, &Slots) -> Exit {
     move |ids, slots| unsafe { rseq::add_at(ids, slots, index * size_of::<AtomicI64>(), n) }
 }
 
-/// The critical section `add` on the word of the first sum.
+/// Returns the critical section `add` on the word of the first sum.
 ///
 /// # Safety
 /// - It is run by an `Owned` with at least one word.
@@ -274,7 +274,7 @@ impl<I: SlotIndex> Sum<I> {
         }
     }
 
-    /// Like `add(1)`, by a section that has the 1 in an instruction.
+    /// Does what `add(1)` does, by a section that has the 1 in an instruction.
     #[inline(always)]
     pub(in crate::percpu) fn increment(&self) {
         // SAFETY: the slots of `self.slots`, which hold one word each, used by sections of one kind of id.

@@ -40,22 +40,22 @@ pub(in crate::percpu) trait EachWord<'a>: Copy {
     /// The content of a shard, which includes the word.
     type Content: Zeroed;
 
-    /// The value of a word that was never changed.
+    /// Returns the value of a word that was never changed.
     fn initial(self) -> u64;
     fn owned(self) -> &'a Owned<Self::Content, Self::Index>;
     fn word(self, content: &Self::Content) -> &AtomicU64;
-    /// The shard inside the object, if it has one.
+    /// Returns the shard inside the object, if it has one.
     fn inside(self) -> Option<&'a Self::Content>;
-    /// The word that a fallback's operation acts on.
+    /// Returns the word that a fallback's operation acts on.
     fn other(self, fallback: Fallback<Self::Content>) -> (Shard, &'a AtomicU64);
 
-    /// The critical section.
+    /// Returns the critical section.
     ///
     /// # Safety
     /// - It is run by `owned`.
     unsafe fn add_fetch(self, index: Index, slots: &Slots, n: u64) -> Yielded;
 
-    /// The critical section.
+    /// Returns the critical section.
     ///
     /// # Safety
     /// - It is run by `owned`.
@@ -257,7 +257,7 @@ pub(in crate::percpu) fn fetch_update<'a, W: EachWord<'a>>(
     if first.is_straight() { Ok(old) } else { fetch_update_rest(word, f, old, new, first) }
 }
 
-/// As `store_if_equal_section`, for words instead of stored differences.
+/// Does what `store_if_equal_section` does, for words instead of stored differences.
 #[inline(always)]
 fn replace_section<'a, W: EachWord<'a>>(
     word: W,

@@ -72,7 +72,7 @@ impl Segment {
         unsafe { (*self.header).done.store(0, Ordering::Relaxed) };
     }
 
-    /// Its first place.
+    /// Returns its first place.
     pub(super) fn first<P>(&self) -> *mut P {
         self.header.cast::<u8>().wrapping_add(Places::<P>::FIRST).cast()
     }
@@ -96,22 +96,22 @@ impl Drop for Segment {
     }
 }
 
-/// The segment of the place that ends at `behind`.
+/// Returns the segment of the place that ends at `behind`.
 pub(super) fn ending_at(behind: *mut u8) -> *mut Header {
     containing(behind.wrapping_sub(1))
 }
 
-/// The segment of the place that begins at `place`.
+/// Returns the segment of the place that begins at `place`.
 pub(super) fn containing(place: *mut u8) -> *mut Header {
     place.map_addr(|at| at & !(SEGMENT - 1)).cast()
 }
 
-/// Whether no place begins here: the address is null, or the end of a segment.
+/// Returns `true` if no place begins here: the address is null, or the end of a segment.
 pub(super) fn is_end(at: *mut u8) -> bool {
     at.addr() % SEGMENT == 0
 }
 
-/// The first place of the segment after one whose places are all written.
+/// Returns the first place of the segment after one whose places are all written.
 ///
 /// # Safety
 /// - The segment is in use, and another one was linked to it.

@@ -209,7 +209,7 @@ impl Slot {
         (!segment.is_null()).then(|| unsafe { Segment::from_raw(segment) })
     }
 
-    /// Whether it seems empty. A hint.
+    /// Returns `true` if it seems empty. A hint.
     pub(super) fn seems_empty(&self) -> bool {
         let read = self.consumers.read.load(Ordering::Relaxed);
         read == self.consumers.limit.load(Ordering::Relaxed)
@@ -218,8 +218,8 @@ impl Slot {
             && self.consumers.oldest.load(Ordering::Relaxed).is_null()
     }
 
-    /// The consumers' progress, if the slot held no item at some moment of the call, apart from those that consumers
-    /// were about to return. `None`: at some moment there was an item.
+    /// Returns the consumers' progress, if the slot held no item at some moment of the call, apart from those that
+    /// consumers were about to return. `None`: at some moment there was an item.
     ///
     /// For a slot of critical sections: `read` has a value at a first moment, and `end` has it at a second one.
     /// `read` never passes `end`, and in between neither left the segment. So both were equal at the first moment.
@@ -233,7 +233,7 @@ impl Slot {
         self.look_pausing(|_| ())
     }
 
-    /// [`look`](Self::look), with a pause before each load except the first, for tests.
+    /// Does what [`look`](Self::look) does, with a pause before each load except the first, for tests.
     #[inline(always)]
     fn look_pausing(&self, mut pause: impl FnMut(u32)) -> Option<Progress> {
         let Producers { end, newest, .. } = &self.producers;
@@ -258,7 +258,7 @@ impl Slot {
         is_empty.then_some(Progress { steps: before, read: at.addr() as u64 })
     }
 
-    /// Whether it held no item at some moment of the call; see [`look`](Self::look).
+    /// Returns `true` if it held no item at some moment of the call; see [`look`](Self::look).
     pub(super) fn is_empty(&self) -> bool {
         self.look().is_some()
     }

@@ -82,7 +82,7 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         CAPACITY as u64 - 1
     };
 
-    /// The approximate number of items.
+    /// Returns the approximate number of items.
     pub(super) fn len(&self) -> usize {
         let head = self.consumer.head.load(Ordering::Relaxed);
         let tail = self.producer.tail.load(Ordering::Relaxed);

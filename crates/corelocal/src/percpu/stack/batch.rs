@@ -66,25 +66,25 @@ impl<T, const N: usize> Batch<T, N> {
         room - self.room()
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the batch is empty.
+    /// Returns `true` if the batch is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the batch is full.
+    /// Returns `true` if the batch is full.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.len == N
     }
 
-    /// The number of items that still fit.
+    /// Returns the number of items that still fit.
     #[inline]
     pub(super) fn room(&self) -> usize {
         N - self.len
@@ -106,13 +106,13 @@ impl<T, const N: usize> Batch<T, N> {
         Some(core::mem::replace(place, Words::uninit()))
     }
 
-    /// The address of the items.
+    /// Returns the address of the items.
     #[inline]
     pub(super) fn items(&self) -> *const MaybeUninit<u64> {
         self.places.as_ptr().cast()
     }
 
-    /// The address where `room` more items go.
+    /// Returns the address where `room` more items go.
     #[inline]
     pub(super) fn spare(&mut self) -> *mut MaybeUninit<u64> {
         self.places.as_mut_ptr().wrapping_add(self.len).cast()

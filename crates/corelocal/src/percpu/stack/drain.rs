@@ -40,8 +40,8 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, 
         }
     }
 
-    /// Like [`drain`](Stack::drain), for a slot that the caller has frozen. So several containers can be drained with
-    /// one fence.
+    /// Does what [`drain`](Stack::drain) does, for a slot that the caller has frozen. So several containers can be
+    /// drained with one fence.
     ///
     /// ```
     /// use corelocal::cid;
@@ -72,7 +72,7 @@ impl<T: Send + 'static, const CAPACITY: usize, I: Revocable> Stack<T, CAPACITY, 
         self.drain_from(0, take)
     }
 
-    /// Like `drain_all`, without the slots below `first`.
+    /// Does what `drain_all` does, without the slots below `first`.
     pub(in crate::percpu) fn drain_from(
         &self,
         first: u32,

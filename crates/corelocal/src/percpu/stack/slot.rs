@@ -61,7 +61,7 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
         (CAPACITY * Words::<T>::COUNT) as u64
     };
 
-    /// The approximate number of items.
+    /// Returns the approximate number of items.
     pub(super) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize / Words::<T>::COUNT
     }
@@ -118,7 +118,7 @@ mod loom_tests {
         assert!(slot.push_shared(Words::new(item)).is_ok());
     }
 
-    /// The item, or 0.
+    /// Returns the item, or 0.
     fn pop(slot: &Two) -> u64 {
         // SAFETY: it was pushed.
         slot.pop_shared().map_or(0, |words| unsafe { words.into_item() })

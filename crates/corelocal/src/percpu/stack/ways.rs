@@ -14,13 +14,13 @@ use crate::percpu::machinery::item_words::Words;
 use crate::percpu::machinery::lazy_block::Fallback;
 use crate::rseq::{self, Ended, Exit, Index, Popped, Slots, Yielded};
 
-/// The number of words of this many items.
+/// Returns the number of words of this many items.
 #[inline(always)]
 fn words_of<T>(items: usize) -> u64 {
     (items * Words::<T>::COUNT) as u64
 }
 
-/// The number of items in this many words.
+/// Returns the number of items in this many words.
 #[inline(always)]
 fn items_of<T>(words: u64) -> usize {
     words as usize / Words::<T>::COUNT
@@ -210,7 +210,7 @@ pub(super) fn push_batch_shared<T: Send + 'static, const CAPACITY: usize, const 
     before - batch.len()
 }
 
-/// The critical section `push` of a one-word item.
+/// Returns the critical section `push` of a one-word item.
 #[inline(always)]
 fn push_word<T: Send + 'static, const CAPACITY: usize>(
     word: MaybeUninit<u64>,
@@ -221,14 +221,14 @@ fn push_word<T: Send + 'static, const CAPACITY: usize>(
     }
 }
 
-/// The critical section `pop`.
+/// Runs the critical section `pop`.
 #[inline(always)]
 fn pop_word(index: Index, slots: &Slots) -> Popped {
     // SAFETY: as in `push_word`.
     unsafe { rseq::pop(index, slots) }
 }
 
-/// The critical section `push_some` of the items at `from`.
+/// Returns the critical section `push_some` of the items at `from`.
 #[inline(always)]
 fn push_some<T: Send + 'static, const CAPACITY: usize>(
     from: *const MaybeUninit<u64>,
@@ -240,7 +240,7 @@ fn push_some<T: Send + 'static, const CAPACITY: usize>(
     }
 }
 
-/// The critical section `pop_some` to `to`.
+/// Returns the critical section `pop_some` to `to`.
 #[inline(always)]
 fn pop_some(to: *mut MaybeUninit<u64>, most: u64) -> impl Fn(Index, &Slots) -> Yielded + Copy {
     move |index, slots| {

@@ -51,7 +51,7 @@ const AWAKE: u32 = 2;
 const ASLEEP: u32 = 3;
 const FAILED: u32 = 4;
 
-/// The word for a state of this process.
+/// Returns the word for a state of this process.
 #[inline(always)]
 fn word(state: u32) -> u32 {
     forks::generation() << STATE_BITS | state
@@ -120,7 +120,7 @@ pub(super) fn list(domain: &'static Domain) {
     }
 }
 
-/// The domains whose functions the thread runs.
+/// Returns the domains whose functions the thread runs.
 fn domains() -> impl Iterator<Item = &'static Domain> {
     // Acquire: partner is the Release in `list`.
     // SAFETY: null, or a static domain.

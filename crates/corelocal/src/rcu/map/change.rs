@@ -267,7 +267,7 @@ where
         }
     }
 
-    /// Like `put`, under the caller's guard. Returns the new entry.
+    /// Does what `put` does, under the caller's guard. Returns the new entry.
     fn put_under<'g>(
         &'g self,
         expected: Expected<K, V>,
@@ -394,7 +394,7 @@ where
         true
     }
 
-    /// Like `finish`. Returns the old entry.
+    /// Does what `finish` does. Returns the old entry.
     ///
     /// # Safety
     /// - The caller has a guard since before the change, for `'g`.

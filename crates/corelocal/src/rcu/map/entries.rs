@@ -28,7 +28,7 @@ impl<'g, K, V> Entries<'g, K, V> {
         Entries { table, index: 0, rest: Vec::new(), found: Vec::new() }
     }
 
-    /// The next entry, if there is one.
+    /// Returns the next entry, if there is one.
     pub(super) fn next(&mut self) -> Option<*mut Entry<K, V>> {
         loop {
             if let Some(entry) = self.found.pop() {

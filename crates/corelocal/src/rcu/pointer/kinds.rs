@@ -18,16 +18,16 @@ pub unsafe trait Pointer: Sized {
     where
         Self: 'g;
 
-    /// The value as a pointer.
+    /// Returns the value as a pointer.
     fn into_raw(this: Self) -> *mut Self::Target;
 
-    /// The value of a pointer.
+    /// Returns the value of a pointer.
     ///
     /// # Safety
     /// - `at` is a result of `into_raw`, used once.
     unsafe fn from_raw(at: *mut Self::Target) -> Self;
 
-    /// A reference to what the value of a pointer points to.
+    /// Returns a reference to what the value of a pointer points to.
     ///
     /// # Safety
     /// - `at` is a result of `into_raw`, whose value is not dropped during `'g`.
@@ -35,12 +35,12 @@ pub unsafe trait Pointer: Sized {
     where
         Self: 'g;
 
-    /// The pointer of which this is the reference.
+    /// Returns the pointer of which this is the reference.
     fn as_raw<'g>(this: Self::Ref<'g>) -> *mut Self::Target
     where
         Self: 'g;
 
-    /// The bytes that are freed when the value is dropped, as far as its type tells.
+    /// Returns the bytes that are freed when the value is dropped, as far as its type tells.
     fn bytes(at: *mut Self::Target) -> usize;
 }
 
@@ -49,7 +49,7 @@ pub unsafe trait Pointer: Sized {
 /// # Safety
 /// - `clone_raw` makes another value, and leaves the pointer's as it was.
 pub unsafe trait Shared: Pointer {
-    /// Another value with the same target.
+    /// Returns another value with the same target.
     ///
     /// # Safety
     /// - `at` is a result of `into_raw`, whose value is not dropped during the call.

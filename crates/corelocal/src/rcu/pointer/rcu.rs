@@ -244,7 +244,7 @@ where
         let Ok(()) = self.try_rcu(change);
     }
 
-    /// Like [`rcu`](Self::rcu), with a function that may fail.
+    /// Does what [`rcu`](Self::rcu) does, with a function that may fail.
     ///
     /// # Errors
     /// That of `change`: the current version stays.

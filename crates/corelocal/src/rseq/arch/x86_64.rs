@@ -138,7 +138,7 @@ macro_rules! section {
     }};
 }
 
-/// Section `add`.
+/// Runs section `add`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::add`] hold.
@@ -147,7 +147,7 @@ pub(crate) unsafe fn add(index: Index, object: &Slots, n: i64) -> Exit {
     section!(index, object, "add qword ptr [{scratch}], {n}"; n = in(reg) n,)
 }
 
-/// Section `increment`.
+/// Runs section `increment`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::increment`] hold.
@@ -156,7 +156,7 @@ pub(crate) unsafe fn increment(index: Index, object: &Slots) -> Exit {
     section!(index, object, "add qword ptr [{scratch}], 1";)
 }
 
-/// Section `add_at`.
+/// Runs section `add_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::add_at`] hold.
@@ -166,7 +166,7 @@ pub(crate) unsafe fn add_at(index: Index, object: &Slots, offset: usize, n: i64)
         offset = in(reg) offset, n = in(reg) n,)
 }
 
-/// Section `increment_at`.
+/// Runs section `increment_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::increment_at`] hold.
@@ -175,7 +175,7 @@ pub(crate) unsafe fn increment_at(index: Index, object: &Slots, offset: usize) -
     section!(index, object, "add qword ptr [{scratch} + {offset}], 1"; offset = in(reg) offset,)
 }
 
-/// Section `store_greater`.
+/// Runs section `store_greater`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::store_greater`] hold.
@@ -191,7 +191,7 @@ pub(crate) unsafe fn store_greater(index: Index, object: &Slots, n: i64) -> Exit
     )
 }
 
-/// Section `store_if_equal`.
+/// Runs section `store_if_equal`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::store_if_equal`] hold.
@@ -207,7 +207,7 @@ pub(crate) unsafe fn store_if_equal(index: Index, object: &Slots, expected: u64,
     )
 }
 
-/// Section `exchange`.
+/// Runs section `exchange`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::exchange`] hold.
@@ -225,7 +225,7 @@ pub(crate) unsafe fn exchange(index: Index, object: &Slots, n: u64) -> Yielded {
     (exit, old)
 }
 
-/// Section `add_fetch`.
+/// Runs section `add_fetch`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::add_fetch`] hold.
@@ -244,7 +244,7 @@ pub(crate) unsafe fn add_fetch(index: Index, object: &Slots, n: u64) -> Yielded 
     (exit, new)
 }
 
-/// Section `store_if_equal_at`.
+/// Runs section `store_if_equal_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::store_if_equal_at`] hold.
@@ -266,7 +266,7 @@ pub(crate) unsafe fn store_if_equal_at(
     )
 }
 
-/// Section `exchange_at`.
+/// Runs section `exchange_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::exchange_at`] hold.
@@ -284,7 +284,7 @@ pub(crate) unsafe fn exchange_at(index: Index, object: &Slots, offset: usize, n:
     (exit, old)
 }
 
-/// Section `add_fetch_at`.
+/// Runs section `add_fetch_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::add_fetch_at`] hold.
@@ -303,7 +303,7 @@ pub(crate) unsafe fn add_fetch_at(index: Index, object: &Slots, offset: usize, n
     (exit, new)
 }
 
-/// Section `push`.
+/// Runs section `push`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::push`] hold.
@@ -327,7 +327,7 @@ pub(crate) unsafe fn push(
     )
 }
 
-/// Section `pop`.
+/// Runs section `pop`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::pop`] hold.
@@ -348,8 +348,8 @@ pub(crate) unsafe fn pop(index: Index, object: &Slots) -> Popped {
     (exit, item)
 }
 
-/// The critical section `push_some`. It loads single words: a wider load would wait for all the stores that made the
-/// item.
+/// Runs the critical section `push_some`. It loads single words: a wider load would wait for all the stores that made
+/// the item.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::push_some`] hold.
@@ -392,8 +392,8 @@ pub(crate) unsafe fn push_some(
     (exit, n)
 }
 
-/// The critical section `pop_some`. It loads single words, as they were pushed, and stores pairs, as compilers load
-/// what they copy: a load that spans two recent stores would wait for both to reach the cache.
+/// Runs the critical section `pop_some`. It loads single words, as they were pushed, and stores pairs, as compilers
+/// load what they copy: a load that spans two recent stores would wait for both to reach the cache.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::pop_some`] hold.
@@ -466,7 +466,7 @@ macro_rules! pop_limited {
     };
 }
 
-/// The critical section `pop_at`. The count is loaded before the stack's address is computed, since the offset
+/// Runs the critical section `pop_at`. The count is loaded before the stack's address is computed, since the offset
 /// arrives last.
 ///
 /// # Safety
@@ -485,7 +485,7 @@ pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popp
     (exit, item)
 }
 
-/// The critical section `pop_counted_at`. The remaining number passes through the item's register.
+/// Runs the critical section `pop_counted_at`. The remaining number passes through the item's register.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::pop_counted_at`] hold.
@@ -507,7 +507,7 @@ pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize)
     (exit, item)
 }
 
-/// Section `push_at`.
+/// Runs section `push_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::push_at`] hold.
@@ -530,7 +530,7 @@ pub(crate) unsafe fn push_at(index: Index, object: &Slots, offset: usize, item: 
     )
 }
 
-/// Section `ring_push` of one word.
+/// Runs section `ring_push` of one word.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::ring_push`] hold.
@@ -558,7 +558,7 @@ pub(crate) unsafe fn ring_push(
     )
 }
 
-/// Section `ring_push`.
+/// Runs section `ring_push`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::ring_push_words`] hold.
@@ -593,7 +593,7 @@ pub(crate) unsafe fn ring_push_words(
     )
 }
 
-/// Section `queue_push` of one word.
+/// Runs section `queue_push` of one word.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::queue_push`] hold.
@@ -612,7 +612,7 @@ pub(crate) unsafe fn queue_push(index: Index, object: &Slots, item: MaybeUninit<
     )
 }
 
-/// Section `queue_push`.
+/// Runs section `queue_push`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::queue_push_words`] hold.
@@ -642,7 +642,7 @@ pub(crate) unsafe fn queue_push_words(
     )
 }
 
-/// Section `queue_link`.
+/// Runs section `queue_link`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::queue_link`] hold.
@@ -721,8 +721,8 @@ macro_rules! trace_copy {
     };
 }
 
-/// Section `trace_push`. It names rax and rdx, which unoptimised code copies afterwards, so the exits clear what it
-/// changes.
+/// Runs section `trace_push`. It names rax and rdx, which unoptimised code copies afterwards, so the exits clear what
+/// it changes.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::trace_push`] hold.
@@ -751,7 +751,7 @@ pub(crate) unsafe fn trace_push(
     )
 }
 
-/// Section `trace_push_timed`.
+/// Runs section `trace_push_timed`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::trace_push_timed`] hold.
@@ -839,7 +839,7 @@ macro_rules! trace_push_timed_fixed {
     };
 }
 
-/// Section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.
+/// Runs section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::trace_push_fixed`] hold.
@@ -863,7 +863,7 @@ pub(crate) unsafe fn trace_push_fixed<const N: usize>(
     }
 }
 
-/// Section `trace_push_timed_fixed`: `trace_push_timed` of up to four words, which are in registers.
+/// Runs section `trace_push_timed_fixed`: `trace_push_timed` of up to four words, which are in registers.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::trace_push_timed_fixed`] hold.
@@ -890,7 +890,7 @@ pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
     }
 }
 
-/// Section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read
+/// Runs section `trace_context`. The commit is one instruction, so an abort leaves both words or none. Other cpus read
 /// `used` only.
 ///
 /// # Safety
@@ -921,7 +921,7 @@ pub(crate) unsafe fn trace_context(
     )
 }
 
-/// Section `clear_if_clear`. On x86-64 each store is a release.
+/// Runs section `clear_if_clear`. On x86-64 each store is a release.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::clear_if_clear`] hold.
@@ -981,7 +981,7 @@ macro_rules! load {
     }};
 }
 
-/// Section `load`.
+/// Runs section `load`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::load`] hold.
@@ -1047,7 +1047,7 @@ pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8
     (exit, words)
 }
 
-/// [`load`] of a word, with many microseconds between the two loads. For tests of fences.
+/// Does what [`load`] does of a word, with many microseconds between the two loads. For tests of fences.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::load`] hold.

@@ -58,7 +58,7 @@ pub(in crate::sync) mod sealed {
         /// - `release` was called before.
         unsafe fn reacquire(&self);
 
-        /// The address of the lock.
+        /// Returns the address of the lock.
         fn lock_address(&self) -> usize;
 
         /// Moves waiters to the queue of the held lock, so that its unlocks wake them one by one. `requeue` gets the
@@ -89,7 +89,7 @@ pub(in crate::sync) mod sealed {
             Place { word: futex, scope: S::FUTEX }
         }
 
-        /// The word, if it is of this scope.
+        /// Returns the word, if it is of this scope.
         pub(in crate::sync) fn of_scope<S: scope::Scope>(self) -> Option<&'a Futex<S>> {
             // SAFETY: a futex is its word, whatever its scope.
             let futex = unsafe { &*core::ptr::from_ref(self.word).cast::<Futex<S>>() };
@@ -98,7 +98,7 @@ pub(in crate::sync) mod sealed {
     }
 }
 
-/// [`sealed::CondvarGuard::adopt`] for a lock that is held.
+/// Does what [`sealed::CondvarGuard::adopt`] does for a lock that is held.
 ///
 /// # Safety
 /// - The caller holds the lock.

@@ -31,7 +31,7 @@ use crate::sys::futex::Requeue;
 struct Distance(u32);
 
 impl Distance {
-    /// The distance between these addresses.
+    /// Returns the distance between these addresses.
     fn new<C>(condvar: &C, lock: usize) -> Distance {
         let from = core::ptr::from_ref(condvar).addr();
         // The low 32 bits: see invariant 1.
@@ -56,7 +56,7 @@ impl WaitersLock {
         WaitersLock { distance: AtomicU32::new(0) }
     }
 
-    /// Whether it is this lock.
+    /// Returns `true` if it is this lock.
     fn is(&self, lock: Distance) -> bool {
         // Relaxed: the count orders it (2); for a notifier the lock does, if it is this one.
         self.distance.load(Relaxed) == lock.0
@@ -117,7 +117,7 @@ impl<S: Scope> Condvar<S> {
         }
     }
 
-    /// Whether all current sleepers wait with the lock of this guard, which is held.
+    /// Returns `true` if all current sleepers wait with the lock of this guard, which is held.
     fn is_lock_of_all<G: CondvarGuard>(&self, guard: &G) -> bool {
         self.state.load(Relaxed) & AT_ONCE == 0 && self.lock.is(self.distance(guard))
     }

@@ -12,20 +12,20 @@ use crate::sys::sleep;
 /// The longest time between two checks of a shared word.
 pub(in crate::sync) const LONGEST: Duration = Duration::from_secs(1);
 
-/// The latest time at which a new sleeper re-checks the word. `None` where no other process can die.
+/// Returns the latest time at which a new sleeper re-checks the word. `None` where no other process can die.
 pub(in crate::sync) fn next_look(scope: Scope) -> Option<Deadline> {
     // Under loom a thread with a deadline may wake at any time, which would hide a missed wake-up.
     let is_needed = scope == Scope::Shared && !cfg!(loom);
     is_needed.then(|| Deadline::after(LONGEST))
 }
 
-/// The same, or the deadline if it comes first. A thread that sleeps until a time that is not the deadline may have
-/// missed a wake-up, and checks the word.
+/// Returns the same, or the deadline if it comes first. A thread that sleeps until a time that is not the deadline may
+/// have missed a wake-up, and checks the word.
 pub(in crate::sync) fn limit(deadline: Option<Deadline>, scope: Scope) -> Option<Deadline> {
     earlier(deadline, next_look(scope))
 }
 
-/// The earlier of those that are set.
+/// Returns the earlier of those that are set.
 pub(in crate::sync) fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

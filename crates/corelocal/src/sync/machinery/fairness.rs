@@ -27,7 +27,7 @@ impl Patience {
         Patience(Deadline::after(PATIENCE))
     }
 
-    /// Whether the thread has waited for long. Always true in a model.
+    /// Returns `true` if the thread has waited for long. Always true in a model.
     pub(in crate::sync) fn has_ended(self) -> bool {
         cfg!(loom) || self.0.has_come()
     }

@@ -36,7 +36,7 @@ impl<S: Scope> Futex<S> {
         bounded_wait::wait(&self.word, expected, deadline, S::FUTEX)
     }
 
-    /// As [`wait`](Self::wait), for a deadline that comes soon.
+    /// Does what [`wait`](Self::wait) does, for a deadline that comes soon.
     #[inline]
     pub(in crate::sync) fn wait_briefly(&self, expected: u32, deadline: Option<Deadline>) -> Wake {
         sleep::wait(&self.word, expected, deadline, S::FUTEX)

@@ -271,7 +271,7 @@ impl<S: Scope> Permits<S> {
         Some(number(before))
     }
 
-    /// The word, for waits on several objects.
+    /// Returns the word, for waits on several objects.
     pub(in crate::sync) fn word(&self) -> &AtomicU32 {
         &self.word
     }

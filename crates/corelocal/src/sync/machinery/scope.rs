@@ -16,7 +16,7 @@ pub trait Scope: sealed::Sealed + Send + Sync + UnwindSafe + RefUnwindSafe + 'st
     type Stamp: Copy + core::fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe + 'static;
     #[doc(hidden)]
     fn stamp() -> Self::Stamp;
-    /// As `stamp`, for a guard with this tag.
+    /// Does what `stamp` does, for a guard with this tag.
     #[doc(hidden)]
     fn stamp_of(tag: u32) -> Self::Stamp;
     /// False for the copy of a parent's guard in a forked child, if processes share the lock.

@@ -25,13 +25,13 @@ impl WaitTimeoutResult {
         WaitTimeoutResult { timed_out }
     }
 
-    /// The result of a wait that has succeeded, or has timed out.
+    /// Returns the result of a wait that has succeeded, or has timed out.
     #[inline]
     pub(in crate::sync) fn of(is_done: bool) -> WaitTimeoutResult {
         WaitTimeoutResult { timed_out: !is_done }
     }
 
-    /// Whether the time limit passed first.
+    /// Returns `true` if the time limit passed first.
     #[inline]
     pub const fn timed_out(self) -> bool {
         self.timed_out

@@ -64,8 +64,8 @@ impl<T: ?Sized, S: Scope> Holding<Mutex<T, S>> for Locked {
 impl<T: ?Sized, S: Scope> Exclusive<Mutex<T, S>> for Locked {}
 
 impl<T: ?Sized, S: Scope> Mutex<T, S> {
-    /// As [`lock`](Self::lock), with a guard that owns the `Arc`. With the feature `std`, like all following
-    /// functions.
+    /// Does what [`lock`](Self::lock) does, with a guard that owns the `Arc`. With the feature `std`, like all
+    /// following functions.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -82,25 +82,25 @@ impl<T: ?Sized, S: Scope> Mutex<T, S> {
         ArcMutexGuard::of(self, self.lock())
     }
 
-    /// As [`try_lock`](Self::try_lock), with a guard that owns the `Arc`.
+    /// Does what [`try_lock`](Self::try_lock) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock().map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`try_lock_for`](Self::try_lock_for), with a guard that owns the `Arc`.
+    /// Does what [`try_lock_for`](Self::try_lock_for) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock_for(span).map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`try_lock_until`](Self::try_lock_until), with a guard that owns the `Arc`.
+    /// Does what [`try_lock_until`](Self::try_lock_until) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_lock_arc_until(self: &Arc<Self>, deadline: Deadline) -> Option<ArcMutexGuard<T, S>> {
         self.try_lock_until(deadline).map(|guard| ArcMutexGuard::of(self, guard))
     }
 
-    /// As [`lock_checked`](Self::lock_checked), with a guard that owns the `Arc`.
+    /// Does what [`lock_checked`](Self::lock_checked) does, with a guard that owns the `Arc`.
     ///
     /// # Errors
     /// As [`lock_checked`](Self::lock_checked).
@@ -121,19 +121,19 @@ impl<T: ?Sized, S: Scope> ArcGuard<Mutex<T, S>, Locked> {
         unsafe { ArcGuard::new(mutex.clone(), MutexGuard::into_tag(guard)) }
     }
 
-    /// The locked mutex.
+    /// Returns the locked mutex.
     pub fn mutex(guard: &Self) -> &Arc<Mutex<T, S>> {
         ArcGuard::lock(guard)
     }
 
-    /// As [`MutexGuard::unlock_fairly`].
+    /// Does what [`MutexGuard::unlock_fairly`] does.
     pub fn unlock_fairly(guard: Self) {
         let (mutex, _) = ArcGuard::into_parts(guard);
         // SAFETY: invariant 1; not dropped again.
         unsafe { mutex.lock.unlock_fairly() };
     }
 
-    /// As [`MutexGuard::unlocked`].
+    /// Does what [`MutexGuard::unlocked`] does.
     ///
     /// # Panics
     /// As [`MutexGuard::unlocked`].

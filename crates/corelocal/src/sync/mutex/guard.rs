@@ -31,7 +31,7 @@ pub struct MutexGuard<'a, T: ?Sized, S: Scope = Private> {
 unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MutexGuard<'_, T, S> {}
 
 impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
-    /// A guard for a lock that was just taken.
+    /// Creates a guard for a lock that was just taken.
     #[inline(always)]
     pub(super) fn new(mutex: &'a Mutex<T, S>, taken: Taken) -> Self {
         MutexGuard { mutex, taken, stays: PhantomData }
@@ -122,7 +122,7 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
+    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -219,7 +219,7 @@ impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
         Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
+    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the part has no such part.

@@ -109,8 +109,8 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// The slow path: the lock is not free, or the thread's name is not cached, because it locks for the first time
-    /// or is recorded.
+    /// Returns the slow path: the lock is not free, or the thread's name is not cached, because it locks for the first
+    /// time or is recorded.
     fn lock_blocking(&self, is_guest: bool) -> Result<Taken, NotTaken> {
         if owner::known::<S>().is_some() {
             return self.lock_slowly(None, is_guest);
@@ -178,7 +178,8 @@ impl<S: Scope> Lock<S> {
         taken.inspect(|_| self.mark_if_recorded())
     }
 
-    /// As [`lock`](Self::lock), for a thread that slept as a guest, or may have, and whose caller keeps the guard.
+    /// Does what [`lock`](Self::lock) does, for a thread that slept as a guest, or may have, and whose caller keeps the
+    /// guard.
     #[inline]
     pub(in crate::sync) fn lock_as_guest(&self) {
         // A lock without flags has given no token.
@@ -188,7 +189,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// As [`lock`](Self::lock), for a thread whose caller keeps the guard.
+    /// Does what [`lock`](Self::lock) does, for a thread whose caller keeps the guard.
     #[inline]
     pub(super) fn relock(&self) {
         match owner::known::<S>() {
@@ -281,7 +282,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Whether the lock is owned, also by a thread that is gone.
+    /// Returns `true` if the lock is owned, also by a thread that is gone.
     pub(in crate::sync) fn is_locked(&self) -> bool {
         !is_free(self.word.load(Relaxed))
     }
@@ -325,7 +326,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// The futex to which a condition variable requeues its waiters.
+    /// Returns the futex to which a condition variable requeues its waiters.
     pub(in crate::sync) fn queue(&self) -> &Futex<S> {
         &self.queue
     }
@@ -355,19 +356,19 @@ impl<S: Scope> Lock<S> {
         self.word.load(Relaxed) == 0 && self.queue.load(Relaxed) & !FENCED == 0
     }
 
-    /// A lock whose waiters may time out at any step.
+    /// Returns a lock whose waiters may time out at any step.
     #[cfg(loom)]
     fn timed() -> Self {
         Lock { is_timed: true, ..Lock::new() }
     }
 
-    /// A lock whose uncontended unlock is a critical section.
+    /// Creates a lock whose uncontended unlock is a critical section.
     #[cfg(loom)]
     fn with_sections() -> Self {
         Lock { has_sections: true, ..Lock::new() }
     }
 
-    /// The same, where no fence aborts the critical sections.
+    /// Returns the same, where no fence aborts the critical sections.
     #[cfg(loom)]
     fn without_fences() -> Self {
         Lock { refuses_fences: true, ..Lock::with_sections() }

@@ -24,7 +24,7 @@ const TAG_BITS: u32 = OWNER_BITS - 1;
 const HELD: u32 = 1;
 const _: () = assert!(forks::PROCESS_BITS < OWNER_BITS);
 
-/// The name of the calling thread.
+/// Returns the name of the calling thread.
 #[inline(always)]
 pub(super) fn mine<S: Scope>() -> u32 {
     match S::FUTEX {
@@ -37,7 +37,7 @@ pub(super) fn mine<S: Scope>() -> u32 {
     }
 }
 
-/// The cached name; `None` if it must be computed. In a process that records lock order it is never cached.
+/// Returns the cached name; `None` if it must be computed. In a process that records lock order it is never cached.
 #[inline(always)]
 pub(super) fn known<S: Scope>() -> Option<u32> {
     match S::FUTEX {
@@ -55,8 +55,8 @@ fn unknown() -> Option<u32> {
     None
 }
 
-/// Whether the word holds the calling thread's name in this process. After 32 forks the generation repeats: no chain
-/// of forks without a lock is that long.
+/// Returns `true` if the word holds the calling thread's name in this process. After 32 forks the generation repeats:
+/// no chain of forks without a lock is that long.
 #[inline(always)]
 fn is_of_now(known: u32) -> bool {
     known & HELD != 0 && owner_tag::generation_of(known >> 1) == owner_tag::generation()
@@ -76,15 +76,15 @@ fn learn() -> u32 {
     name
 }
 
-/// Whether the owner of this name, if any, is a thread that did not survive a fork.
+/// Returns `true` if the owner of this name, if any, is a thread that did not survive a fork.
 pub(super) fn is_gone<S: Scope>(name: u32) -> bool {
     name != 0
         && S::FUTEX == futex::Scope::Private
         && owner_tag::who::<TAG_BITS>(name >> 1) == Holder::Gone
 }
 
-/// Whether the lock is a shared one that another process owns, according to this word. A private lock is copied by
-/// fork.
+/// Returns `true` if the lock is a shared one that another process owns, according to this word. A private lock is
+/// copied by fork.
 #[inline(always)]
 pub(super) fn is_another_process<S: Scope>(name: u32) -> bool {
     S::FUTEX == futex::Scope::Shared && name & MASK != mine::<S>()

@@ -119,8 +119,8 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// Whether the lock, if free, is reserved for others. Not without limit: they may not have survived a fork. Nor
-    /// for a waiter whose deadline has passed: the lock might then be left to no thread.
+    /// Returns `true` if the lock, if free, is reserved for others. Not without limit: they may not have survived a
+    /// fork. Nor for a waiter whose deadline has passed: the lock might then be left to no thread.
     fn is_barred(&self, word: u32) -> bool {
         let is_over = self.steps_back == MOST_STEPS_BACK || self.is_late;
         is_reserved(word) && !self.slept && !self.owes && !is_over
@@ -157,7 +157,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         Some(Taken { tag })
     }
 
-    /// The flags of the word as this waiter leaves them when it takes the lock.
+    /// Returns the flags of the word as this waiter leaves them when it takes the lock.
     fn flags_after(&self, word: u32) -> u32 {
         let waking = if self.owes { WAKING } else { 0 };
         // A waiter that stepped back in vain has found that no thread starves any more: the starving thread's process
@@ -244,7 +244,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         Slept::Awake
     }
 
-    /// Whether an unlock is certain to wake this waiter, which is counted, if WAITERS is set from now on.
+    /// Returns `true` if an unlock is certain to wake this waiter, which is counted, if WAITERS is set from now on.
     fn is_sure_to_be_woken(&self) -> bool {
         // Acquire: partner is the Release in `fence`: flags that are set from here on come after the fence.
         S::FUTEX == futex::Scope::Private && self.lock.queue.load(Acquire) & FENCED != 0
@@ -320,7 +320,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// A waiter that is not counted is not woken; it sleeps for a while and checks.
+    /// Returns a waiter that is not counted is not woken; it sleeps for a while and checks.
     #[cold]
     fn nap(&mut self) -> Slept {
         self.timeouts = (self.timeouts + 1).min(MOST_NAPS);

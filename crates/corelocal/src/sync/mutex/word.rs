@@ -39,32 +39,32 @@ pub(super) const FENCED: u32 = 1 << 31;
 pub(super) const MOST_WAITERS: u32 = (1 << 15) - 1;
 pub(super) const MOST_GUESTS: u32 = (1 << 15) - 1;
 
-/// Whether no thread owns the lock.
+/// Returns `true` if no thread owns the lock.
 pub(super) fn is_free(word: u32) -> bool {
     word & MASK == 0
 }
 
-/// Whether the lock, if free, is reserved for threads that have slept.
+/// Returns `true` if the lock, if free, is reserved for threads that have slept.
 pub(super) fn is_reserved(word: u32) -> bool {
     word & (STARVED | FAIR) != 0
 }
 
-/// Whether the unlock of a lock with this word must give a token.
+/// Returns `true` if the unlock of a lock with this word must give a token.
 pub(super) fn wants_token(word: u32) -> bool {
     word & (WAITERS | WAKING) == WAITERS
 }
 
-/// Whether no thread waits.
+/// Returns `true` if no thread waits.
 pub(super) fn is_deserted(queue: u32) -> bool {
     queue & !(TOKEN | FENCED) == 0
 }
 
-/// How many threads wait.
+/// Returns how many threads wait.
 pub(super) fn waiters(queue: u32) -> u32 {
     queue >> 1 & MOST_WAITERS
 }
 
-/// How many guests there are (`lock.rs`).
+/// Returns how many guests there are (`lock.rs`).
 pub(super) fn guests(queue: u32) -> u32 {
     queue >> 16 & MOST_GUESTS
 }
@@ -102,13 +102,13 @@ pub(in crate::sync) struct Lock<S: Scope> {
 }
 
 impl<S: Scope> Lock<S> {
-    /// A free lock.
+    /// Creates a free lock.
     #[cfg(not(loom))]
     pub(in crate::sync) const fn new() -> Self {
         Lock { word: Futex::new(0), queue: Futex::new(0) }
     }
 
-    /// A free lock.
+    /// Creates a free lock.
     #[cfg(loom)]
     pub(in crate::sync) fn new() -> Self {
         let (word, queue) = (Futex::new(0), Futex::new(0));

@@ -98,7 +98,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
     }
 
-    /// The value, which is initialised now if necessary. Waits while another thread initialises it.
+    /// Returns the value, which is initialised now if necessary. Waits while another thread initialises it.
     ///
     /// # Panics
     /// If the initialiser panics, or did so before; if it uses the value itself; and in a forked child, if another
@@ -112,14 +112,14 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         unsafe { this.value() }
     }
 
-    /// The value, if it is initialised.
+    /// Returns the value, if it is initialised.
     #[inline]
     pub fn get(this: &Self) -> Option<&T> {
         // SAFETY: invariant 1.
         this.once.is_completed().then(|| unsafe { this.value() })
     }
 
-    /// The value, if it is initialised.
+    /// Returns the value, if it is initialised.
     pub fn get_mut(this: &mut Self) -> Option<&mut T> {
         this.once.is_completed_mut().then(|| {
             // SAFETY: invariant 1; `this` is exclusive.
@@ -127,7 +127,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         })
     }
 
-    /// The value, which is initialised now if necessary.
+    /// Returns the value, which is initialised now if necessary.
     ///
     /// # Panics
     /// As [`force`](Self::force).

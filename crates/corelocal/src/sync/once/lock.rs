@@ -105,7 +105,8 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Like [`get_or_init`](Self::get_or_init), with an initialiser that may fail. If it fails the cell stays empty.
+    /// Does what [`get_or_init`](Self::get_or_init) does, with an initialiser that may fail. If it fails the cell stays
+    /// empty.
     ///
     /// # Errors
     /// Those of the initialiser.
@@ -145,8 +146,8 @@ impl<T> OnceLock<T> {
         unsafe { self.value_ref() }
     }
 
-    /// Like [`wait`](Self::wait), with a time limit. `None` at once if a [fork](#after-fork) left the initialising
-    /// thread behind.
+    /// Does what [`wait`](Self::wait) does, with a time limit. `None` at once if a [fork](#after-fork) left the
+    /// initialising thread behind.
     ///
     /// # Panics
     /// If called by an initialiser of this lock.
@@ -156,8 +157,8 @@ impl<T> OnceLock<T> {
         (!self.once.wait_for(span).timed_out()).then(|| unsafe { self.value_ref() })
     }
 
-    /// Like [`wait`](Self::wait), with a deadline. `None` at once in the case that [`wait_for`](Self::wait_for)
-    /// names.
+    /// Does what [`wait`](Self::wait) does, with a deadline. `None` at once in the case that
+    /// [`wait_for`](Self::wait_for) names.
     ///
     /// # Panics
     /// If called by an initialiser of this lock.

@@ -81,7 +81,7 @@ impl<S: Scope> PiCondvar<S> {
         self.sleep(guard, None).map(|(guard, _)| guard)
     }
 
-    /// As [`wait`](Self::wait), for at most this time span.
+    /// Does what [`wait`](Self::wait) does, for at most this time span.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -93,7 +93,7 @@ impl<S: Scope> PiCondvar<S> {
         self.sleep(guard, Some(Deadline::after(span)))
     }
 
-    /// As [`wait`](Self::wait), until the deadline.
+    /// Does what [`wait`](Self::wait) does, until the deadline.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).

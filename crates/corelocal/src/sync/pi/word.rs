@@ -97,7 +97,7 @@ fn wait_and_take(
     }
 }
 
-/// How many times the calling thread spins.
+/// Returns how many times the calling thread spins.
 fn looks() -> u32 {
     if sys::allowed_cpus() == 1 { 0 } else { LOOKS }
 }
@@ -154,7 +154,7 @@ pub(super) fn try_take(
     }
 }
 
-/// The kernel gave the lock to the calling thread.
+/// Returns the kernel gave the lock to the calling thread.
 pub(super) fn handed(word: &AtomicU32) -> Taken {
     // Acquire: partner is the fence in `leave`; the kernel's own locks are in between.
     fence(Ordering::Acquire);

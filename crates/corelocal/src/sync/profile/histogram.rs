@@ -14,7 +14,7 @@ const FIRST_BITS: u32 = 6;
 const DOUBLINGS: u32 = 28;
 pub(super) const BUCKETS: usize = (DOUBLINGS as usize) << PARTS_BITS;
 
-/// The bucket of a time in nanoseconds.
+/// Returns the bucket of a time in nanoseconds.
 pub(super) fn bucket(nanos: u64) -> usize {
     if nanos >> FIRST_BITS == 0 {
         return 0;
@@ -25,7 +25,7 @@ pub(super) fn bucket(nanos: u64) -> usize {
     (at as usize).min(BUCKETS - 1)
 }
 
-/// The first time that belongs to the next bucket.
+/// Returns the first time that belongs to the next bucket.
 fn end(bucket: usize) -> u64 {
     let (doubling, part) = (bucket as u32 >> PARTS_BITS, bucket as u64 & (PARTS - 1));
     (PARTS + part + 1) << (doubling + FIRST_BITS - PARTS_BITS)
@@ -49,8 +49,8 @@ impl WaitTimes {
         self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The time that this share (0 to 1) of the waits did not exceed, rounded up to the end of a bucket: at most a
-    /// quarter too long, and never too short except for waits over 17 s. Zero if there were no waits.
+    /// Returns the time that this share (0 to 1) of the waits did not exceed, rounded up to the end of a bucket: at
+    /// most a quarter too long, and never too short except for waits over 17 s. Zero if there were no waits.
     ///
     /// ```
     /// use core::time::Duration;
@@ -75,7 +75,7 @@ impl WaitTimes {
         Duration::ZERO
     }
 
-    /// The non-empty buckets: start, end (exclusive), number of waits.
+    /// Returns the non-empty buckets: start, end (exclusive), number of waits.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, Duration, u64)> + '_ {
         let some = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         some.map(|(bucket, count)| {
@@ -83,7 +83,7 @@ impl WaitTimes {
         })
     }
 
-    /// The end of the last non-empty bucket.
+    /// Returns the end of the last non-empty bucket.
     pub(super) fn longest(&self) -> u64 {
         self.counts.iter().rposition(|count| *count > 0).map_or(0, end)
     }

@@ -37,7 +37,7 @@ impl Wait {
         self.sleeps += 1;
     }
 
-    /// The thread continues, with what it wanted if `got`, which is returned.
+    /// Lets the thread continue, with what it wanted if `got`, which is returned.
     #[inline]
     pub(in crate::sync) fn end(mut self, got: bool) -> bool {
         self.got = got;

@@ -49,7 +49,7 @@ const ALL: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// The name, of one or two words.
+    /// Returns the name, of one or two words.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -67,8 +67,8 @@ impl Kind {
         }
     }
 
-    /// Whether waiting for it means waiting for an owner, which is lost time. For other kinds threads wait until
-    /// something happens, which may be their purpose.
+    /// Returns `true` if waiting for it means waiting for an owner, which is lost time. For other kinds threads wait
+    /// until something happens, which may be their purpose.
     pub const fn is_lock(self) -> bool {
         (self as u8) < Kind::Semaphore as u8
     }

@@ -92,7 +92,7 @@ impl Page {
         self.places_of(key).find(|record| record.is_or_becomes(key))
     }
 
-    /// The record of a lock that a thread has waited for before.
+    /// Returns the record of a lock that a thread has waited for before.
     pub(super) fn known_record_of(&self, key: Key) -> Option<&Record> {
         let mut places = self.places_of(key).map_while(|record| Some((record, record.key()?)));
         places.find(|(_, of)| *of == key).map(|(record, _)| record)
@@ -107,7 +107,7 @@ impl Page {
         &self.records
     }
 
-    /// The trace whose number plus one is in the word, or a new one if the word is 0. `None` if none is left.
+    /// Returns the trace whose number plus one is in the word, or a new one if the word is 0. `None` if none is left.
     pub(super) fn trace_at(&self, word: &AtomicU64) -> Option<&Trace> {
         if let Some(trace) = self.trace(word.load(Relaxed)) {
             return Some(trace);
@@ -120,12 +120,12 @@ impl Page {
         self.trace(number)
     }
 
-    /// The trace with this number minus one.
+    /// Returns the trace with this number minus one.
     pub(super) fn trace(&self, number: u64) -> Option<&Trace> {
         self.traces.get(usize::try_from(number).ok()?.checked_sub(1)?)
     }
 
-    /// The number of traces that were requested when none was left.
+    /// Returns the number of traces that were requested when none was left.
     pub(super) fn traces_missed(&self) -> u64 {
         self.traces_used.load(Relaxed).saturating_sub(TRACES as u64)
     }

@@ -61,13 +61,13 @@ pub(super) fn is_absent() -> bool {
     PAGE.load(Relaxed) == OFF
 }
 
-/// The page, if it is switched on.
+/// Returns the page, if it is switched on.
 #[cold]
 pub(super) fn page_in_use() -> Option<&'static Page> {
     get().filter(|page| page.is_on())
 }
 
-/// The page, if it exists or the environment asks for it.
+/// Returns the page, if it exists or the environment asks for it.
 pub(super) fn get() -> Option<&'static Page> {
     // Acquire: partner is the Release in `make`.
     let page = PAGE.load(Acquire);
@@ -83,7 +83,7 @@ pub(super) fn get() -> Option<&'static Page> {
     by_environment(page).unwrap_or(None)
 }
 
-/// The page. If there is none, one is made, switched off.
+/// Returns the page. If there is none, one is made, switched off.
 pub(super) fn get_or_make() -> Result<&'static Page, Errno> {
     match get() {
         Some(page) => Ok(page),
@@ -118,7 +118,7 @@ fn by_environment(before: *mut Page) -> Result<Option<&'static Page>, Errno> {
     make(before, wish)
 }
 
-/// The value of this environment variable. Empty where another user may have set it (set-user-id programs).
+/// Returns the value of this environment variable. Empty where another user may have set it (set-user-id programs).
 ///
 /// # Safety
 /// - The value is used at once: as with libc's `getenv`, a change of the environment invalidates it.

@@ -43,7 +43,7 @@ impl Key {
         Kind::of_number(self.0 >> ADDRESS_BITS)
     }
 
-    /// A hash whose upper bits are the best mixed.
+    /// Returns a hash whose upper bits are the best mixed.
     pub(super) fn hash(self) -> u64 {
         // 2^64 divided by the golden ratio.
         (self.0 ^ self.0 >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -74,7 +74,7 @@ pub(super) struct Record {
 const _: () = assert!(size_of::<Record>() == 1024);
 
 impl Record {
-    /// The key of its lock. `None` if it is unused.
+    /// Returns the key of its lock. `None` if it is unused.
     pub(super) fn key(&self) -> Option<Key> {
         // Relaxed: all other fields were 0 before, and each is read by itself.
         Some(self.key.load(Relaxed)).filter(|key| *key != 0).map(Key)

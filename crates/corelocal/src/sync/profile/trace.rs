@@ -121,22 +121,22 @@ impl Stack {
         self.len = copied * size_of::<u64>();
     }
 
-    /// How long the thread waited, or delayed others.
+    /// Returns how long the thread waited, or delayed others.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.time)
     }
 
-    /// How long ago the copy was taken.
+    /// Returns how long ago the copy was taken.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(super::now().saturating_sub(self.taken))
     }
 
-    /// The thread id.
+    /// Returns the thread id.
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// The thread's name in the kernel, of up to 15 bytes.
+    /// Returns the thread's name in the kernel, of up to 15 bytes.
     pub fn name(&self) -> &str {
         let len = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
         let name = &self.name[..len];
@@ -152,7 +152,7 @@ impl Stack {
         &self.registers
     }
 
-    /// The words of the stack, from the stack pointer on.
+    /// Returns the words of the stack, from the stack pointer on.
     pub fn words(&self) -> &[u64] {
         &self.words[..self.len / size_of::<u64>()]
     }

@@ -94,7 +94,7 @@ pub(super) fn open_mapping(path: &CStr, len: usize) -> Result<Mapping, ProfileEr
 }
 
 impl Profile {
-    /// The profile of this process, if it was [started](super::start) or the environment asks for one.
+    /// Returns the profile of this process, if it was [started](super::start) or the environment asks for one.
     pub fn of_this_process() -> Option<Profile> {
         process_page::get().map(|page| Profile { page: NonNull::from(page), _mapping: None })
     }
@@ -119,7 +119,7 @@ impl Profile {
         unsafe { self.page.as_ref() }
     }
 
-    /// The process id that the process has for itself.
+    /// Returns the process id that the process has for itself.
     pub fn process(&self) -> u32 {
         self.page().process.load(Relaxed) as u32
     }
@@ -141,7 +141,7 @@ impl Profile {
         self.page().want_no_more();
     }
 
-    /// How long ago recording was last switched on.
+    /// Returns how long ago recording was last switched on.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.page().began.load(Relaxed)))
     }
@@ -151,12 +151,12 @@ impl Profile {
         self.page().missed.load(Relaxed)
     }
 
-    /// The number of stacks that were not copied because no trace was left.
+    /// Returns the number of stacks that were not copied because no trace was left.
     pub fn stacks_missed(&self) -> u64 {
         self.page().traces_missed()
     }
 
-    /// All locks that threads have waited for, in no particular order.
+    /// Returns all locks that threads have waited for, in no particular order.
     pub fn locks(&self) -> impl Iterator<Item = LockProfile> + '_ {
         self.page().records().iter().filter_map(LockProfile::of)
     }
@@ -243,20 +243,20 @@ impl LockProfile {
         })
     }
 
-    /// The mean wait.
+    /// Returns the mean wait.
     pub fn mean(&self) -> Duration {
         let nanos = self.total.as_nanos().checked_div(self.waits.into()).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The time that this share (0 to 1) of the waits did not exceed, as [`WaitTimes::quantile`], and at most
+    /// Returns the time that this share (0 to 1) of the waits did not exceed, as [`WaitTimes::quantile`], and at most
     /// `longest`.
     pub fn quantile(&self, share: f64) -> Duration {
         self.times.quantile(share).min(self.longest)
     }
 
-    /// The difference to an earlier reading of the same lock. The maxima are those of the whole profile, limited to
-    /// the sum of the waits since. Stacks may be from before.
+    /// Returns the difference to an earlier reading of the same lock. The maxima are those of the whole profile,
+    /// limited to the sum of the waits since. Stacks may be from before.
     #[must_use]
     pub fn since(&self, earlier: &LockProfile) -> LockProfile {
         let times = self.times.since(&earlier.times);

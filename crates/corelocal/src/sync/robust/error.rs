@@ -29,7 +29,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// The error code of `pthread_mutex_lock` and its variants for it.
+    /// Returns the error code of `pthread_mutex_lock` and its variants for it.
     pub fn errno(self) -> Errno {
         match self {
             LockError::Busy => Errno::EBUSY,
@@ -78,7 +78,7 @@ pub enum RobustError<R, O> {
 }
 
 impl<R, O> RobustError<R, O> {
-    /// The error code of `pthread_mutex_lock` and its variants for it.
+    /// Returns the error code of `pthread_mutex_lock` and its variants for it.
     pub fn errno(&self) -> Errno {
         match self {
             RobustError::OwnerDied(_) | RobustError::Orphaned(_) => Errno(libc::EOWNERDEAD),

@@ -180,7 +180,7 @@ fn take_free(word: &AtomicU32, seen: u32, others: u32, me: Thread<'_>) -> Option
     Some(if owner_died(seen) { Taken::FromTheDead } else { Taken::Clean })
 }
 
-/// The outcome of taking the lock from such an owner. `None` if it must not be taken.
+/// Returns the outcome of taking the lock from such an owner. `None` if it must not be taken.
 pub(in crate::sync) fn taken_from(whose: Whose) -> Option<Taken> {
     match whose {
         Whose::Ended => Some(Taken::FromTheDead),

@@ -113,25 +113,25 @@ impl<T: ?Sized, S: Scope> Holding<RwLock<T, S>> for Upgradable {
 
 /// Functions that lock with guards that own the `Arc`. With the feature `std`.
 impl<T: ?Sized, S: Scope> RwLock<T, S> {
-    /// As [`read`](Self::read), with a guard that owns the `Arc`.
+    /// Does what [`read`](Self::read) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn read_arc(self: &Arc<Self>) -> ArcRwLockReadGuard<T, S> {
         ArcRwLockReadGuard::of(self, self.read())
     }
 
-    /// As [`try_read`](Self::try_read), with a guard that owns the `Arc`.
+    /// Does what [`try_read`](Self::try_read) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc(self: &Arc<Self>) -> Option<ArcRwLockReadGuard<T, S>> {
         self.try_read().map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`try_read_for`](Self::try_read_for), with a guard that owns the `Arc`.
+    /// Does what [`try_read_for`](Self::try_read_for) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcRwLockReadGuard<T, S>> {
         self.try_read_for(span).map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`try_read_until`](Self::try_read_until), with a guard that owns the `Arc`.
+    /// Does what [`try_read_until`](Self::try_read_until) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn try_read_arc_until(
         self: &Arc<Self>,
@@ -140,19 +140,19 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_read_until(deadline).map(|guard| ArcRwLockReadGuard::of(self, guard))
     }
 
-    /// As [`write`](Self::write), with a guard that owns the `Arc`.
+    /// Does what [`write`](Self::write) does, with a guard that owns the `Arc`.
     #[inline]
     pub fn write_arc(self: &Arc<Self>) -> ArcRwLockWriteGuard<T, S> {
         ArcRwLockWriteGuard::of(self, self.write())
     }
 
-    /// As [`try_write`](Self::try_write), with a guard that owns a share of the lock.
+    /// Does what [`try_write`](Self::try_write) does, with a guard that owns a share of the lock.
     #[inline]
     pub fn try_write_arc(self: &Arc<Self>) -> Option<ArcRwLockWriteGuard<T, S>> {
         self.try_write().map(|guard| ArcRwLockWriteGuard::of(self, guard))
     }
 
-    /// As [`try_write_for`](Self::try_write_for), with a guard that owns a share of the lock.
+    /// Does what [`try_write_for`](Self::try_write_for) does, with a guard that owns a share of the lock.
     #[inline]
     pub fn try_write_arc_for(
         self: &Arc<Self>,
@@ -161,7 +161,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_write_for(span).map(|guard| ArcRwLockWriteGuard::of(self, guard))
     }
 
-    /// As [`try_write_until`](Self::try_write_until), with a guard that owns a share of the lock.
+    /// Does what [`try_write_until`](Self::try_write_until) does, with a guard that owns a share of the lock.
     #[inline]
     pub fn try_write_arc_until(
         self: &Arc<Self>,
@@ -170,7 +170,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_write_until(deadline).map(|guard| ArcRwLockWriteGuard::of(self, guard))
     }
 
-    /// As [`read_checked`](Self::read_checked), with guards that own a share of the lock.
+    /// Does what [`read_checked`](Self::read_checked) does, with guards that own a share of the lock.
     ///
     /// # Errors
     /// As [`read_checked`](Self::read_checked).
@@ -187,7 +187,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
             .map_err(|orphaned| orphaned.with_guard(written))
     }
 
-    /// As [`write_checked`](Self::write_checked), with a guard that owns a share of the lock.
+    /// Does what [`write_checked`](Self::write_checked) does, with a guard that owns a share of the lock.
     ///
     /// # Errors
     /// As [`write_checked`](Self::write_checked).
@@ -202,17 +202,17 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.write_checked().map(written).map_err(|orphaned| orphaned.with_guard(written))
     }
 
-    /// As [`upgradable_read`](Self::upgradable_read), with a guard that owns a share of the lock.
+    /// Does what [`upgradable_read`](Self::upgradable_read) does, with a guard that owns a share of the lock.
     pub fn upgradable_read_arc(self: &Arc<Self>) -> ArcRwLockUpgradableGuard<T, S> {
         ArcRwLockUpgradableGuard::of(self, self.upgradable_read())
     }
 
-    /// As [`try_upgradable_read`](Self::try_upgradable_read), with a guard that owns the `Arc`.
+    /// Does what [`try_upgradable_read`](Self::try_upgradable_read) does, with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc(self: &Arc<Self>) -> Option<ArcRwLockUpgradableGuard<T, S>> {
         self.try_upgradable_read().map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
     }
 
-    /// As [`try_upgradable_read_for`](Self::try_upgradable_read_for), with a guard that owns the `Arc`.
+    /// Does what [`try_upgradable_read_for`](Self::try_upgradable_read_for) does, with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc_for(
         self: &Arc<Self>,
         span: Duration,
@@ -220,7 +220,7 @@ impl<T: ?Sized, S: Scope> RwLock<T, S> {
         self.try_upgradable_read_for(span).map(|guard| ArcRwLockUpgradableGuard::of(self, guard))
     }
 
-    /// As [`try_upgradable_read_until`](Self::try_upgradable_read_until), with a guard that owns the `Arc`.
+    /// Does what [`try_upgradable_read_until`](Self::try_upgradable_read_until) does, with a guard that owns the `Arc`.
     pub fn try_upgradable_read_arc_until(
         self: &Arc<Self>,
         deadline: Deadline,
@@ -238,7 +238,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Read> {
         unsafe { Self::new(lock.clone(), RwLockReadGuard::into_stamp(guard)) }
     }
 
-    /// The lock, which is held for reading.
+    /// Returns the lock, which is held for reading.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
@@ -252,12 +252,12 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
         unsafe { Self::new(lock.clone(), RwLockWriteGuard::into_tag(guard)) }
     }
 
-    /// The lock, which is held for writing.
+    /// Returns the lock, which is held for writing.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
 
-    /// As [`RwLockWriteGuard::downgrade`].
+    /// Does what [`RwLockWriteGuard::downgrade`] does.
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
         let (lock, tag) = ArcGuard::into_parts(this);
         // SAFETY: the lock is held for writing under this tag, and no other guard has it.
@@ -267,7 +267,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Write> {
         unsafe { ArcRwLockReadGuard::new(lock, stamp) }
     }
 
-    /// As [`RwLockWriteGuard::downgrade_to_upgradable`].
+    /// Does what [`RwLockWriteGuard::downgrade_to_upgradable`] does.
     pub fn downgrade_to_upgradable(this: Self) -> ArcRwLockUpgradableGuard<T, S> {
         let (lock, tag) = ArcGuard::into_parts(this);
         // SAFETY: the lock is held for writing under this tag, and no other guard has it.
@@ -286,12 +286,12 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         unsafe { Self::new(lock.clone(), RwLockUpgradableGuard::into_stamp(guard)) }
     }
 
-    /// The lock.
+    /// Returns the lock.
     pub fn rwlock(this: &Self) -> &Arc<RwLock<T, S>> {
         ArcGuard::lock(this)
     }
 
-    /// As [`RwLockUpgradableGuard::upgrade`].
+    /// Does what [`RwLockUpgradableGuard::upgrade`] does.
     ///
     /// # Panics
     /// As [`RwLockUpgradableGuard::upgrade`].
@@ -302,7 +302,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         }
     }
 
-    /// As [`RwLockUpgradableGuard::try_upgrade`].
+    /// Does what [`RwLockUpgradableGuard::try_upgrade`] does.
     ///
     /// # Errors
     /// The guard, if another thread reads.
@@ -310,7 +310,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade(guard))
     }
 
-    /// As [`RwLockUpgradableGuard::try_upgrade_for`].
+    /// Does what [`RwLockUpgradableGuard::try_upgrade_for`] does.
     ///
     /// # Errors
     /// The guard, if other readers did not leave in time.
@@ -318,7 +318,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade_for(guard, span))
     }
 
-    /// As [`RwLockUpgradableGuard::try_upgrade_until`].
+    /// Does what [`RwLockUpgradableGuard::try_upgrade_until`] does.
     ///
     /// # Errors
     /// The guard, if other readers did not leave in time.
@@ -329,7 +329,7 @@ impl<T: ?Sized, S: Scope> ArcGuard<RwLock<T, S>, Upgradable> {
         this.upgraded_by(|guard| RwLockUpgradableGuard::try_upgrade_until(guard, deadline))
     }
 
-    /// As [`RwLockUpgradableGuard::downgrade`].
+    /// Does what [`RwLockUpgradableGuard::downgrade`] does.
     pub fn downgrade(this: Self) -> ArcRwLockReadGuard<T, S> {
         let (lock, stamp) = ArcGuard::into_parts(this);
         // SAFETY: the lock is held as upgradable, and no other guard has it.

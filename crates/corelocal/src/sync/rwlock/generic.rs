@@ -53,7 +53,7 @@ impl<S: Scope> RawRwLock<S> {
         self.raw.forget_writer()
     }
 
-    /// As [`RwLock::forget_readers`](super::RwLock::forget_readers).
+    /// Does what [`RwLock::forget_readers`](super::RwLock::forget_readers) does.
     ///
     /// # Safety
     /// - No thread of this process has a read guard of this lock, neither from before the fork (in the thread that
@@ -62,12 +62,12 @@ impl<S: Scope> RawRwLock<S> {
         self.raw.forget_readers();
     }
 
-    /// Whether a thread holds it, also one that is gone.
+    /// Returns `true` if a thread holds it, also one that is gone.
     fn is_held(&self) -> bool {
         !self.raw.load().is_free()
     }
 
-    /// Whether a writer holds it, also one that is gone.
+    /// Returns `true` if a writer holds it, also one that is gone.
     fn is_written(&self) -> bool {
         self.raw.load().has(WRITING)
     }

@@ -84,7 +84,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockReadGuard<'a, T, S> {
         }
     }
 
-    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
+    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -201,7 +201,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         }
     }
 
-    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
+    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the value has no such part.
@@ -221,7 +221,7 @@ pub struct Unlocked<'a, T: ?Sized, S: Scope> {
 }
 
 impl<'a, T: ?Sized, S: Scope> Unlocked<'a, T, S> {
-    /// As [`RwLock::write`](super::RwLock::write).
+    /// Does what [`RwLock::write`](super::RwLock::write) does.
     pub(in crate::sync) fn write(self) -> RwLockWriteGuard<'a, T, S> {
         let tag = state::tag::<S>();
         if !self.raw.try_write(tag) {

@@ -19,7 +19,7 @@ pub(super) enum Half {
 }
 
 impl Half {
-    /// The content of the half.
+    /// Returns the content of the half.
     fn of(self, word: u64) -> u32 {
         match self {
             Half::Readers => word as u32,
@@ -74,7 +74,7 @@ mod imp {
     use crate::sys::sleep;
     use loom::sync::atomic::Ordering;
 
-    /// A separate address for each half: loom's atomic is large enough.
+    /// Returns a separate address for each half: loom's atomic is large enough.
     fn place(word: *const AtomicU64, half: Half) -> sleep::Place {
         word.cast::<u8>().wrapping_add(usize::from(half == Half::Writers)).cast()
     }

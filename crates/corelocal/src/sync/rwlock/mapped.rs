@@ -63,7 +63,7 @@ impl<'a, T: ?Sized, S: Scope> MappedRwLockWriteGuard<'a, T, S> {
         Ok(MappedRwLockWriteGuard { raw: this.raw, value, tag: this.tag, writes: PhantomData })
     }
 
-    /// [`filter_map`](Self::filter_map), under `lock_api`'s name.
+    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
     ///
     /// # Errors
     /// The guard, if the part has no such part.

@@ -76,7 +76,7 @@ impl<S: Scope> Raw<S> {
         Raw { state: AtomicU64::new(0), scope: PhantomData }
     }
 
-    /// The state. Relaxed: conclusions from it are verified by compare-exchange.
+    /// Returns the state. Relaxed: conclusions from it are verified by compare-exchange.
     #[inline(always)]
     pub(super) fn load(&self) -> State {
         State(self.state.load(Ordering::Relaxed))
@@ -218,7 +218,7 @@ impl<S: Scope> Raw<S> {
         }
     }
 
-    /// Whether this tag is another process's. A private lock is copied by fork.
+    /// Returns `true` if this tag is another process's. A private lock is copied by fork.
     #[inline(always)]
     fn is_another_process(tag: u32) -> bool {
         S::FUTEX == futex::Scope::Shared && tag != state::tag::<S>()
@@ -343,7 +343,7 @@ impl<S: Scope> Raw<S> {
         half_word_wait::wake::<S>(this, Half::Writers, u32::MAX);
     }
 
-    /// Whether the lock is free, and no thread insists.
+    /// Returns `true` if the lock is free, and no thread insists.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
         let state = self.load();

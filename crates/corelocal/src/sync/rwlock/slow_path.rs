@@ -38,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// The state with one of this kind in it. One that has slept sets WRITERS_ASLEEP for others (invariant 3).
+    /// Returns the state with one of this kind in it. One that has slept sets WRITERS_ASLEEP for others (invariant 3).
     fn taken<S: Scope>(self, state: State, patience: &Patience) -> State {
         let taken = match self {
             Kind::Writer => state.with_writer(state::tag::<S>()),
@@ -59,7 +59,7 @@ impl<S: Scope> Raw<S> {
         })
     }
 
-    /// As `read_cold` without a deadline, but if there are 2^20 readers it waits until one leaves.
+    /// Does what `read_cold` does without a deadline, but if there are 2^20 readers it waits until one leaves.
     ///
     /// For guards that lock again when they are dropped: after a caught panic they would exist without the lock.
     #[cold]

@@ -56,8 +56,8 @@ const ADVICE: u64 = CLOSED | READER_FIRST | SLEEPERS_FIRST;
 #[repr(transparent)]
 pub(super) struct State(pub(super) u64);
 
-/// The process's generation as a state has it. Constant if processes share the lock, where no holder is gone after a
-/// fork.
+/// Returns the process's generation as a state has it. Constant if processes share the lock, where no holder is gone
+/// after a fork.
 #[inline(always)]
 fn generation<S: Scope>() -> u64 {
     match S::FUTEX {
@@ -72,7 +72,7 @@ fn generation_bits(generation: u32) -> u64 {
     u64::from(generation).wrapping_sub(1) << GENERATION_SHIFT
 }
 
-/// Whether readers of this process may be visitors (`raw.rs`, invariant 6).
+/// Returns `true` if readers of this process may be visitors (`raw.rs`, invariant 6).
 #[inline(always)]
 pub(super) fn has_visitors<S: Scope>() -> bool {
     match S::FUTEX {
@@ -81,7 +81,7 @@ pub(super) fn has_visitors<S: Scope>() -> bool {
     }
 }
 
-/// The calling thread's tag, or its process's if processes share the lock.
+/// Returns the calling thread's tag, or its process's if processes share the lock.
 #[inline(always)]
 pub(super) fn tag<S: Scope>() -> u32 {
     match S::FUTEX {
@@ -117,18 +117,18 @@ impl State {
         self.without(READERS)
     }
 
-    /// Whether there is no room for another reader.
+    /// Returns `true` if there is no room for another reader.
     pub(super) fn is_full(self) -> bool {
         self.has(FULL)
     }
 
-    /// Whether no thread holds the lock.
+    /// Returns `true` if no thread holds the lock.
     #[inline(always)]
     pub(super) fn is_free(self) -> bool {
         !self.has(READERS | WRITING | UPGRADABLE)
     }
 
-    /// Whether the advice counts.
+    /// Returns `true` if the advice counts.
     #[inline(always)]
     pub(super) fn is_current<S: Scope>(self) -> bool {
         self.0 & GENERATION == generation::<S>()
@@ -172,7 +172,7 @@ impl State {
         (self.0 ^ generation::<S>()) & (GENERATION | WRITING | CLOSED | FULL) == 0
     }
 
-    /// The same in the first generation, whose bits are 0.
+    /// Returns the same in the first generation, whose bits are 0.
     #[inline(always)]
     pub(super) fn is_open_in_first_generation(self) -> bool {
         !self.has(GENERATION | WRITING | CLOSED | FULL)
@@ -201,7 +201,7 @@ impl State {
         self.is_free() && !self.has(READER_FIRST) && (slept || !self.has(SLEEPERS_FIRST))
     }
 
-    /// A writer's state, from a free one. CLOSED is irrelevant then.
+    /// Returns a writer's state, from a free one. CLOSED is irrelevant then.
     #[inline(always)]
     pub(super) fn with_writer(self, tag: u32) -> State {
         self.without(CLOSED | TAG).with(WRITING | u64::from(tag))
@@ -232,7 +232,7 @@ impl State {
         if self.has(WRITING) && !has_visitors::<S>() { self.without_readers() } else { self }
     }
 
-    /// The tag of the writer or the upgradable reader.
+    /// Returns the tag of the writer or the upgradable reader.
     pub(super) fn holder(self) -> u32 {
         (self.0 & TAG) as u32
     }

@@ -115,7 +115,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockUpgradableGuard<'a, T, S> {
         unsafe { RwLockReadGuard::new(this.raw, this.value, this.stamp) }
     }
 
-    /// The write guard, once the lock is held for writing.
+    /// Returns the write guard, once the lock is held for writing.
     fn upgraded(self) -> RwLockWriteGuard<'a, T, S> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the caller has upgraded the lock for this guard.

@@ -39,7 +39,7 @@ impl Patience {
         Patience { spin, end: None, slept: false, insists: false, look: None, dozed: false }
     }
 
-    /// The state with only the advice that counts for this thread.
+    /// Returns the state with only the advice that counts for this thread.
     #[inline]
     pub(super) fn advice_in(&self, state: State) -> State {
         if self.dozed { state.without_advice() } else { state }
@@ -69,8 +69,8 @@ impl Patience {
         }
     }
 
-    /// Whether it has been overtaken for so long that it insists; in a model, after it was overtaken once. It insists
-    /// again when another thread ignored advice.
+    /// Returns `true` if it has been overtaken for so long that it insists; in a model, after it was overtaken once. It
+    /// insists again when another thread ignored advice.
     pub(super) fn is_over(&self) -> bool {
         self.slept && (cfg!(loom) || self.end.is_some_and(Deadline::has_come))
     }

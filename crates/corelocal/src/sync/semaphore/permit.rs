@@ -90,7 +90,7 @@ impl<S: Scope> ArcPermit<S> {
         ArcPermit { semaphore: semaphore.clone(), stamp: S::stamp() }
     }
 
-    /// As [`Permit::forget`]; drops the `Arc`.
+    /// Does what [`Permit::forget`] does; drops the `Arc`.
     pub fn forget(self) {
         let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: read once, since the permit is not dropped.
@@ -140,26 +140,26 @@ impl<S: Scope> Semaphore<S> {
 /// Permits that own the `Arc` of the semaphore. With the feature `std`.
 #[cfg(any(test, feature = "std"))]
 impl<S: Scope> Semaphore<S> {
-    /// As [`acquire`](Self::acquire); returns a value that owns the `Arc`.
+    /// Does what [`acquire`](Self::acquire) does; returns a value that owns the `Arc`.
     #[inline]
     pub fn acquire_arc(self: &Arc<Self>) -> ArcPermit<S> {
         self.acquire_raw();
         ArcPermit::of(self)
     }
 
-    /// As [`try_acquire`](Self::try_acquire); returns a value that owns the `Arc`.
+    /// Does what [`try_acquire`](Self::try_acquire) does; returns a value that owns the `Arc`.
     #[inline]
     pub fn try_acquire_arc(self: &Arc<Self>) -> Option<ArcPermit<S>> {
         self.try_acquire_raw().then(|| ArcPermit::of(self))
     }
 
-    /// As [`try_acquire_for`](Self::try_acquire_for); returns a value that owns the `Arc`.
+    /// Does what [`try_acquire_for`](Self::try_acquire_for) does; returns a value that owns the `Arc`.
     #[inline]
     pub fn try_acquire_arc_for(self: &Arc<Self>, span: Duration) -> Option<ArcPermit<S>> {
         self.try_acquire_raw_for(span).then(|| ArcPermit::of(self))
     }
 
-    /// As [`try_acquire_until`](Self::try_acquire_until), with a value that owns a share of the semaphore.
+    /// Does what [`try_acquire_until`](Self::try_acquire_until) does, with a value that owns a share of the semaphore.
     #[inline]
     pub fn try_acquire_arc_until(self: &Arc<Self>, deadline: Deadline) -> Option<ArcPermit<S>> {
         self.try_acquire_raw_until(deadline).then(|| ArcPermit::of(self))

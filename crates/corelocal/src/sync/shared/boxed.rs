@@ -195,7 +195,7 @@ impl<T: SharedSafe + Sync> SharedBox<T> {
         Ok(shared_file::unlink(Path::of(name)?.as_c_str())?)
     }
 
-    /// The descriptor of the object's file. It is closed when the box is dropped, and by `exec`.
+    /// Returns the descriptor of the object's file. It is closed when the box is dropped, and by `exec`.
     pub fn descriptor(&self) -> c_int {
         self.file.descriptor()
     }

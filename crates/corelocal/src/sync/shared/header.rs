@@ -37,12 +37,12 @@ impl Header {
         Header { offset, size: size_of::<T>(), alignment, layout: T::LAYOUT }
     }
 
-    /// Where the object begins.
+    /// Returns where the object begins.
     pub(super) const fn offset(self) -> usize {
         self.offset
     }
 
-    /// The bytes of the whole file.
+    /// Returns the bytes of the whole file.
     pub(super) const fn file_len(self) -> usize {
         self.offset + self.size
     }

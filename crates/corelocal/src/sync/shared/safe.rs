@@ -39,7 +39,7 @@ pub unsafe trait SharedSafe: Sized {
     const LAYOUT: u64;
 }
 
-/// A number for a type of this name, made of parts of these numbers.
+/// Returns a number for a type of this name, made of parts of these numbers.
 pub const fn layout(name: &str, parts: &[u64]) -> u64 {
     // FNV-1a.
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -21,12 +21,12 @@ pub(super) mod sealed {
 
     /// The steps of a wait.
     pub(crate) trait Sealed {
-        /// A number with which a later call can tell whether the object was ready in between.
+        /// Returns a number with which a later call can tell whether the object was ready in between.
         fn start(&self) -> u32;
         /// Takes from the object if it is ready. A thread that has slept on it, or may have, leaves it in the state
         /// that remaining sleepers need.
         fn take(&self, start: u32, has_slept: bool) -> bool;
-        /// Whether the object is ready at the moment.
+        /// Returns `true` if the object is ready at the moment.
         fn is_there(&self, start: u32) -> bool;
         /// Marks the object as awaited and returns the word to sleep on. `None` if it is ready.
         fn announce(&self, start: u32) -> Option<u32>;
@@ -34,9 +34,9 @@ pub(super) mod sealed {
         fn leave(&self);
         /// Gives back what the caller has taken.
         fn give_back(&self);
-        /// The word to sleep on.
+        /// Returns the word to sleep on.
         fn word(&self) -> &AtomicU32;
-        /// Its scope.
+        /// Returns its scope.
         fn scope(&self) -> futex::Scope;
     }
 }
@@ -127,7 +127,7 @@ impl<S: Scope> sealed::Sealed for Parker<S> {
         0
     }
 
-    /// An unpark wakes all sleepers, so none remains to be woken.
+    /// Returns `true` if it was set: an unpark wakes all sleepers, so none remains to be woken.
     fn take(&self, _: u32, _: bool) -> bool {
         Parker::take(self)
     }

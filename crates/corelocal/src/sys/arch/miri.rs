@@ -6,7 +6,7 @@
 
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
-/// As that of the other architectures.
+/// Makes a system call, as that of the other architectures.
 ///
 /// # Safety
 /// - The conditions of [`crate::sys::syscall::syscall`] hold.

@@ -40,7 +40,7 @@ macro_rules! load_here {
 #[cfg(not(loom))]
 pub(crate) use load_here;
 
-/// The same number, of which the compiler need know nothing.
+/// Returns the same number, of which the compiler need know nothing.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn opaque(number: usize) -> usize {
@@ -53,18 +53,18 @@ pub(crate) fn own_area_offset() -> isize {
     0
 }
 
-/// What stands for a thread in every libc.
+/// Returns what stands for a thread in every libc.
 pub(crate) fn thread_pointer() -> *mut u8 {
     // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as *mut u8 }
 }
 
-/// No thread pointer.
+/// Returns null: there is no thread pointer.
 pub(crate) fn thread_address(_offset: isize) -> *mut u8 {
     core::ptr::null_mut()
 }
 
-/// No thread-local words.
+/// Returns `None`: there are no thread-local words.
 pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::AtomicU32> {
     None
 }
@@ -72,17 +72,17 @@ pub(crate) fn own_word(_at: usize) -> Option<&'static crate::primitive::global::
 /// Whether threads have such words.
 pub(crate) const HAS_OWN_WORDS: bool = false;
 
-/// No thread-local words.
+/// Returns `None`: there are no thread-local words.
 pub(crate) fn own_word_pair(_at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
     None
 }
 
-/// No thread-local words.
+/// Returns `None`: there are no thread-local words.
 pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
     None
 }
 
-/// No symbol of libc.
+/// Returns null: there is no symbol of libc.
 #[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread/count.rs` uses it.
 pub(crate) fn libc_single_threaded() -> *const u8 {
     core::ptr::null()
@@ -112,7 +112,7 @@ macro_rules! vfork {
 #[cfg(not(any(loom, miri)))]
 pub(crate) use vfork;
 
-/// Every field reads as "unregistered".
+/// Reads a field: every one reads as "unregistered".
 ///
 /// # Safety
 /// - None is needed; the signature is that of the other architectures.
@@ -145,7 +145,7 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     crate::sys::process::nodelete::Loader { dladdr1: None, dlopen: None }
 }
 
-/// Not known here.
+/// Returns `None`: they are not known here.
 pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
     None
 }

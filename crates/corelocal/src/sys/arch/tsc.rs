@@ -9,7 +9,7 @@ use core::arch::asm;
 /// The counter, its low half and its high half.
 pub(crate) type Halves = (u32, u32);
 
-/// The counter, whenever the cpu likes to read it.
+/// Returns the counter, whenever the cpu likes to read it.
 #[inline(always)]
 pub(crate) fn rdtsc() -> Halves {
     let (low, high);
@@ -21,7 +21,7 @@ pub(crate) fn rdtsc() -> Halves {
     (low, high)
 }
 
-/// The counter, read after every earlier load is done. For every cpu.
+/// Returns the counter, read after every earlier load is done. For every cpu.
 #[inline(always)]
 pub(crate) fn lfence_rdtsc() -> Halves {
     let (low, high);
@@ -32,7 +32,7 @@ pub(crate) fn lfence_rdtsc() -> Halves {
     (low, high)
 }
 
-/// The counter, read after every earlier load is done, by one instruction.
+/// Returns the counter, read after every earlier load is done, by one instruction.
 ///
 /// # Safety
 /// - The cpu has it: see [`has_rdtscp`].
@@ -46,7 +46,7 @@ pub(crate) unsafe fn rdtscp() -> Halves {
     (low, high)
 }
 
-/// Whether the cpu has `rdtscp`. Costs an exit in a virtual machine.
+/// Returns `true` if the cpu has `rdtscp`. Costs an exit in a virtual machine.
 pub(crate) fn has_rdtscp() -> bool {
     // Every cpu of 64 bits has this leaf: it is where it says so.
     #[allow(unused_unsafe, reason = "safe in later versions of Rust")]

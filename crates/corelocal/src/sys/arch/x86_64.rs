@@ -102,7 +102,7 @@ macro_rules! load_here {
 }
 pub(crate) use load_here;
 
-/// The same number, of which the compiler knows nothing.
+/// Returns the same number, of which the compiler knows nothing.
 #[inline(always)]
 pub(crate) fn opaque(mut number: usize) -> usize {
     // SAFETY: no instruction.
@@ -112,7 +112,7 @@ pub(crate) fn opaque(mut number: usize) -> usize {
     number
 }
 
-/// Offset of this crate's own area from the thread pointer: a constant of the loaded program.
+/// Returns the offset of this crate's own area from the thread pointer: a constant of the loaded program.
 #[inline(always)]
 pub(crate) fn own_area_offset() -> isize {
     let offset: isize;
@@ -129,7 +129,7 @@ pub(crate) fn own_area_offset() -> isize {
     offset
 }
 
-/// The calling thread's thread pointer: another one in each thread that lives. A load.
+/// Returns the calling thread's thread pointer: another one in each thread that lives. A load.
 #[inline(always)]
 pub(crate) fn thread_pointer() -> *mut u8 {
     let tp: *mut u8;
@@ -140,19 +140,20 @@ pub(crate) fn thread_pointer() -> *mut u8 {
     tp
 }
 
-/// The address `offset` bytes from the calling thread's thread pointer.
+/// Returns the address `offset` bytes from the calling thread's thread pointer.
 #[inline]
 pub(crate) fn thread_address(offset: isize) -> *mut u8 {
     thread_pointer().wrapping_offset(offset)
 }
 
-/// Where one of the calling thread's own words is, from the thread pointer: see [`own_words`](super::own_words).
+/// Returns where one of the calling thread's own words is, from the thread pointer: see
+/// [`own_words`](super::own_words).
 #[inline(always)]
 fn own_word_offset(at: usize) -> isize {
     own_area_offset() + (OWN_AREA_LEN + 4 * at) as isize
 }
 
-/// One of the calling thread's own words beside its area, zero at first.
+/// Returns one of the calling thread's own words beside its area, zero at first.
 #[inline(always)]
 pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::AtomicU32> {
     let word = thread_address(own_word_offset(at)).cast::<u32>();
@@ -164,7 +165,7 @@ pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::A
 /// Whether threads have such words.
 pub(crate) const HAS_OWN_WORDS: bool = true;
 
-/// Two neighbouring ones of such words, as one of 64 bits.
+/// Returns two neighbouring ones of such words, as one of 64 bits.
 #[inline(always)]
 pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
     debug_assert!(at % 2 == 0);
@@ -174,7 +175,7 @@ pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::glob
     Some(unsafe { crate::primitive::global::AtomicU64::from_ptr(word) })
 }
 
-/// What such a pair holds: one load.
+/// Returns what such a pair holds: one load.
 #[inline(always)]
 pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
     const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
@@ -226,7 +227,7 @@ pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
     number
 }
 
-/// What such a word holds: one load.
+/// Returns what such a word holds: one load.
 #[inline(always)]
 pub(crate) fn read_own_word(at: usize) -> u32 {
     // SAFETY: the offset is that of a word behind our own area.
@@ -291,7 +292,7 @@ pub(crate) unsafe fn take_lowest_bit(offset: isize) -> bool {
     was != 0
 }
 
-/// Addresses of libc's `__rseq_offset`, `__rseq_size`, `__rseq_flags`; null where libc has none.
+/// Returns the addresses of libc's `__rseq_offset`, `__rseq_size`, `__rseq_flags`; null where libc has none.
 pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     let (offset, size, flags);
     // SAFETY: reads three GOT entries; an undefined weak symbol resolves to 0.
@@ -312,7 +313,7 @@ pub(crate) fn libc_symbols() -> (*const isize, *const u32, *const u32) {
     (offset, size, flags)
 }
 
-/// The address of libc's `__libc_single_threaded`; null where libc has none.
+/// Returns the address of libc's `__libc_single_threaded`; null where libc has none.
 #[cfg_attr(any(loom, not(feature = "std")), allow(dead_code))] // `sys/thread/count.rs` uses it.
 pub(crate) fn libc_single_threaded() -> *const u8 {
     let byte;
@@ -328,7 +329,7 @@ pub(crate) fn libc_single_threaded() -> *const u8 {
     byte
 }
 
-/// The dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
+/// Returns the dynamic linker's functions; none where there is none. `__rseq_stays` declares what they are for
 /// (`sys/process/nodelete.rs`): `corelocal check` reads it.
 pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     let (dladdr1, dlopen): (usize, usize);
@@ -358,8 +359,8 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     }
 }
 
-/// The program counter, the stack pointer, rbp, rbx and r12 to r15: from these, the stack and the program's tables
-/// follow those of all callers.
+/// Returns the program counter, the stack pointer, rbp, rbx and r12 to r15: from these, the stack and the program's
+/// tables follow those of all callers.
 #[inline(always)]
 pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
     let mut registers = [0; crate::sys::thread::stack::REGISTERS];

@@ -30,12 +30,12 @@ impl<const WORDS: usize> IdSet<WORDS> {
     /// The numbers a set can hold are `0..CAPACITY`.
     pub const CAPACITY: usize = WORDS * 64;
 
-    /// The empty set.
+    /// Returns the empty set.
     pub const fn new() -> Self {
         IdSet([0; WORDS])
     }
 
-    /// The set `0..end`; an `end` above the capacity counts as the capacity.
+    /// Returns the set `0..end`; an `end` above the capacity counts as the capacity.
     pub const fn first(end: usize) -> Self {
         let mut set = Self::new();
         let mut word = 0;
@@ -47,7 +47,7 @@ impl<const WORDS: usize> IdSet<WORDS> {
         set
     }
 
-    /// The set whose bitmap is `words`, lowest numbers first: the layout of the kernel's masks.
+    /// Returns the set whose bitmap is `words`, lowest numbers first: the layout of the kernel's masks.
     pub const fn from_words(words: [u64; WORDS]) -> Self {
         IdSet(words)
     }
@@ -63,33 +63,33 @@ impl<const WORDS: usize> IdSet<WORDS> {
         }
     }
 
-    /// Whether `id` is in the set.
+    /// Returns `true` if `id` is in the set.
     pub fn contains(&self, id: usize) -> bool {
         self.0.get(id / 64).is_some_and(|word| word & (1 << (id % 64)) != 0)
     }
 
-    /// How many numbers are in the set.
+    /// Returns how many numbers are in the set.
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether nothing is in the set.
+    /// Returns `true` if nothing is in the set.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// The largest number in the set.
+    /// Returns the largest number in the set.
     pub fn max(&self) -> Option<usize> {
         let word = self.0.iter().rposition(|&word| word != 0)?;
         Some(word * 64 + 63 - self.0[word].leading_zeros() as usize)
     }
 
-    /// The numbers in the set, ascending.
+    /// Returns the numbers in the set, ascending.
     pub fn iter(&self) -> Iter<'_> {
         Iter { words: &self.0, index: 0, rest: self.0.first().copied().unwrap_or(0) }
     }
 
-    /// The set of a list such as `0-3,8`, ended by an optional newline. Nothing is the empty set, as
+    /// Returns the set of a list such as `0-3,8`, ended by an optional newline. Nothing is the empty set, as
     /// in the kernel's files.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ const HAS_MEMORY: &CStr = c"/sys/devices/system/node/has_memory";
 /// A list has 64 KiB at most: sysfs shows no longer one.
 const MOST_READS: usize = 1024;
 
-/// One more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
+/// Returns one more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
 /// masks, else the most a kernel can be built for.
 #[cold]
 #[inline(never)]
@@ -26,7 +26,7 @@ pub(crate) fn possible_ids() -> u32 {
     from_sysfs(POSSIBLE).or_else(from_mask_size).unwrap_or(MOST).clamp(1, MOST)
 }
 
-/// One more than the highest NUMA node that has cpus; 1 where /sys does not say.
+/// Returns one more than the highest NUMA node that has cpus; 1 where /sys does not say.
 ///
 /// Of nodes that get their first cpu later nothing is known: what is placed by node is misplaced there,
 /// not wrong.
@@ -34,7 +34,7 @@ pub(crate) fn nodes_with_cpus() -> u32 {
     from_sysfs(HAS_CPU).unwrap_or(1).max(1)
 }
 
-/// The NUMA nodes below 64 that have both cpus and memory, as bits; none where /sys does not say.
+/// Returns the NUMA nodes below 64 that have both cpus and memory, as bits; none where /sys does not say.
 pub(crate) fn nodes_with_cpus_and_memory() -> u64 {
     let nodes = |path| {
         let mut bits = Bits::default();
@@ -66,7 +66,7 @@ fn read_sysfs(path: &CStr, mut feed: impl FnMut(u8)) -> Option<()> {
     None
 }
 
-/// How many cpus the calling thread may run on; the most there can be if the kernel does not say.
+/// Returns how many cpus the calling thread may run on; the most there can be if the kernel does not say.
 pub(crate) fn allowed_cpus() -> u32 {
     let mut mask: Mask = [0; MOST as usize / 8];
     if affinity(&mut mask).is_none() {
@@ -83,7 +83,7 @@ fn from_mask_size() -> Option<u32> {
 /// A set of cpus as the kernel has it.
 type Mask = [u8; MOST as usize / 8];
 
-/// `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
+/// Calls `sched_getaffinity(0, size, mask)`, see sched_getaffinity(2).
 ///
 /// The calling thread's cpus; how many bytes of the mask the kernel wrote.
 #[doc(alias = "sched_getaffinity")]

@@ -26,7 +26,7 @@ impl Lines {
         Lines { file, buffer: [0; LINE_BYTES], start: 0, end: 0, at_end: false, left: MOST_BYTES }
     }
 
-    /// The next line; a read error ends the file.
+    /// Returns the next line; a read error ends the file.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
         let mut overlong = false;
         loop {

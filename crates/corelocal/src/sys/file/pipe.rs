@@ -17,7 +17,7 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    /// `pipe2(ends, O_CLOEXEC | O_NONBLOCK)`, see pipe2(2).
+    /// Calls `pipe2(ends, O_CLOEXEC | O_NONBLOCK)`, see pipe2(2).
     ///
     /// Opens one.
     ///
@@ -33,7 +33,7 @@ impl Pipe {
         Ok(Pipe { read: ends[0] as usize, write: ends[1] as usize })
     }
 
-    /// `write(pipe, from, N)` and `read(pipe, to, N)`, see pipe(7).
+    /// Calls `write(pipe, from, N)` and `read(pipe, to, N)`, see pipe(7).
     ///
     /// Copies the memory at `from`, which may be any address; whether all of it was there.
     ///

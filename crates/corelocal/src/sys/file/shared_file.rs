@@ -115,7 +115,7 @@ impl SharedFile {
             .map(drop)
     }
 
-    /// What the open file is called in /proc.
+    /// Returns what the open file is called in /proc.
     fn path(&self) -> DescriptorPath {
         DescriptorPath::of(self.0)
     }
@@ -131,7 +131,7 @@ impl SharedFile {
         Ok(file)
     }
 
-    /// A descriptor of this object's own for the file of another descriptor.
+    /// Returns a descriptor of this object's own for the file of another descriptor.
     pub(crate) fn duplicate(descriptor: c_int) -> Result<SharedFile, Errno> {
         // SAFETY: a number; one that is no descriptor is refused.
         checked(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) }).map(SharedFile)
@@ -165,8 +165,8 @@ impl SharedFile {
         checked(unsafe { libc::fcntl(self.0, libc::F_ADD_SEALS, seals) }).map(drop)
     }
 
-    /// Whether no access to the file's memory can fail any more: it cannot be cut short. One of huge pages, which
-    /// can be sealed too, has memory only as long as the kernel has such pages left; access is SIGBUS then.
+    /// Returns `true` if no access to the file's memory can fail any more: it cannot be cut short. One of huge pages,
+    /// which can be sealed too, has memory only as long as the kernel has such pages left; access is SIGBUS then.
     pub(crate) fn is_sealed(&self) -> bool {
         if self.is_of_huge_pages() {
             return false;
@@ -176,12 +176,12 @@ impl SharedFile {
         seals.is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0)
     }
 
-    /// Also if the kernel does not tell.
+    /// Returns `true` also if the kernel does not tell.
     fn is_of_huge_pages(&self) -> bool {
         self.file_system().map_or(true, |number| number == HUGETLBFS)
     }
 
-    /// The number of its file system's kind.
+    /// Returns the number of its file system's kind.
     fn file_system(&self) -> Result<u32, Errno> {
         let mut stat = MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: an open descriptor (1); `stat` is writable.
@@ -202,7 +202,7 @@ impl SharedFile {
         checked(unsafe { libc::fchmod(self.0, mode as libc::mode_t) }).map(drop)
     }
 
-    /// A file that is made is its owner's alone at first (3).
+    /// Returns a file that is made is its owner's alone at first (3).
     fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
         let flags = flags | Self::FLAGS;
         loop {
@@ -276,7 +276,7 @@ impl SharedFile {
         }
     }
 
-    /// Whether another holds the writer's lock for writing, for which it must have the right to write.
+    /// Returns `true` if another holds the writer's lock for writing, for which it must have the right to write.
     pub(crate) fn has_writer(&self) -> Result<bool, Errno> {
         let mut lock = record(WRITER, 1);
         // A lock for reading meets those for writing only.
@@ -286,7 +286,7 @@ impl SharedFile {
         Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
     }
 
-    /// The process id of the file's writer, in its own pid namespace. `None` if it is not recorded.
+    /// Returns the process id of the file's writer, in its own pid namespace. `None` if it is not recorded.
     pub(crate) fn holder(&self) -> Option<u32> {
         let lock = self.control(libc::F_OFD_GETLK, NAMES, NAMES_LEN).ok()?;
         let is_held = lock.l_type != libc::F_UNLCK as libc::c_short;
@@ -351,13 +351,13 @@ impl DescriptorPath {
     }
 }
 
-/// The status of the file that a path names; of the link itself, if it names one.
+/// Returns the status of the file that a path names; of the link itself, if it names one.
 pub(crate) fn status_of(path: &CStr) -> Result<FileStatus, Errno> {
     // SAFETY: the path ends with NUL.
     status_by(|stat| unsafe { libc::lstat(path.as_ptr(), stat) })
 }
 
-/// `renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)`, see renameat2(2).
+/// Calls `renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)`, see renameat2(2).
 ///
 /// Gives a file another name; `EEXIST` if that one is taken.
 #[doc(alias = "renameat2")]
@@ -376,13 +376,13 @@ pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
     checked(unsafe { libc::unlink(path.as_ptr()) }).map(drop)
 }
 
-/// The effective user of this process.
+/// Returns the effective user of this process.
 pub(crate) fn user() -> u32 {
     // SAFETY: no preconditions.
     unsafe { libc::geteuid() }
 }
 
-/// What `fstat` tells of a descriptor.
+/// Returns what `fstat` tells of a descriptor.
 pub(crate) fn status_by_descriptor(descriptor: c_int) -> Result<FileStatus, Errno> {
     // SAFETY: a place for the answer; a number that is no descriptor is an error.
     status_by(|stat| unsafe { libc::fstat(descriptor, stat) })
@@ -407,7 +407,7 @@ fn status_by(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<FileStatus, E
     })
 }
 
-/// A lock for writing on `len` bytes (0: all there may ever be) from `start`.
+/// Returns a lock for writing on `len` bytes (0: all there may ever be) from `start`.
 fn record(start: i64, len: i64) -> libc::flock {
     // SAFETY: integers, of which zero is a value; `l_pid` must be 0 for OFD locks.
     let mut lock: libc::flock = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -22,7 +22,7 @@ pub(crate) enum Place<'a> {
     File(&'a CStr, u64),
 }
 
-/// `memfd_create(name, MFD_CLOEXEC)`, `mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)`, see
+/// Calls `memfd_create(name, MFD_CLOEXEC)`, `mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)`, see
 /// memfd_create(2), mmap(2).
 ///
 /// Maps `len` bytes of zeroed memory that processes share. Async-signal-safe.

@@ -15,7 +15,7 @@ const SIGXFSZ: u64 = 1 << (libc::SIGXFSZ - 1);
 /// Bytes of a set.
 const LEN: usize = size_of::<u64>();
 
-/// `rt_sigprocmask(SIG_BLOCK, {SIGXFSZ}, &before)`, see sigprocmask(2).
+/// Calls `rt_sigprocmask(SIG_BLOCK, {SIGXFSZ}, &before)`, see sigprocmask(2).
 ///
 /// Makes a call that returns `EFBIG` past the limit, without the signal.
 #[doc(alias = "sigprocmask")]
@@ -61,7 +61,7 @@ mod tests {
         CAME.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As the kernel does past the limit.
+    /// Fails as the kernel does past the limit.
     fn too_long() -> Result<(), Errno> {
         // SAFETY: a signal to the calling thread.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGXFSZ) };

@@ -72,7 +72,7 @@ fn without_orders(text: &mut [u8]) {
     }
 }
 
-/// `write(fd, text, len)`, see write(2).
+/// Calls `write(fd, text, len)`, see write(2).
 #[doc(alias = "write")]
 fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
     let args = [descriptor, text.as_ptr() as usize, text.len(), 0, 0, 0];
@@ -80,7 +80,7 @@ fn write_to(descriptor: usize, text: &[u8]) -> Result<usize, Errno> {
     without_sigxfsz(|| unsafe { syscall(libc::SYS_write, args) })
 }
 
-/// `fcntl(2, F_GETFD)`, see fcntl(2).
+/// Calls `fcntl(2, F_GETFD)`, see fcntl(2).
 ///
 /// Whether the calling thread has a standard error.
 #[doc(alias = "fcntl")]
@@ -91,7 +91,7 @@ fn is_open() -> bool {
     flags != Err(Errno::EBADF)
 }
 
-/// `pidfd_getfd(pidfd_open(pid, 0), 2, 0)`, see pidfd_getfd(2).
+/// Calls `pidfd_getfd(pidfd_open(pid, 0), 2, 0)`, see pidfd_getfd(2).
 ///
 /// A copy of the descriptor of another process, or of this one's first thread.
 #[doc(alias = "pidfd_getfd")]
@@ -107,7 +107,7 @@ fn copied(process: usize) -> Result<File, Errno> {
     unsafe { syscall(libc::SYS_pidfd_getfd, args).map(|copy| File::of_descriptor(copy)) }
 }
 
-/// The file behind the descriptor of another process, or of this one's first thread.
+/// Returns the file behind the descriptor of another process, or of this one's first thread.
 ///
 /// Not inlined: a handler of SIGSEGV writes on a stack of 8 KiB, and a path takes one of them.
 #[cold]

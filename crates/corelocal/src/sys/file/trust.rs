@@ -65,7 +65,7 @@ impl From<Errno> for Refused {
 }
 
 impl Owners {
-    /// Whether a file of this user is believed.
+    /// Returns `true` if a file of this user is believed.
     pub(crate) fn include(self, owner: u32) -> bool {
         let is_own = owner == user();
         match self {

@@ -21,16 +21,16 @@ pub(crate) mod sealed {
     pub trait OrphanedGuard {
         type Value: ?Sized;
 
-        /// Where the value is.
+        /// Returns where the value is.
         fn value(&self) -> *mut Self::Value;
 
-        /// The calling thread keeps the lock from here on, like any other holder.
+        /// Has the calling thread keep the lock from here on, like any other holder.
         ///
         /// # Safety
         /// - The lock was taken from a holder that is gone, by this guard, which is the only one.
         unsafe fn keep(&self) {}
 
-        /// The lock is again one whose holder, of this tag, is gone.
+        /// Makes the lock again one whose holder, of this tag, is gone.
         ///
         /// # Safety
         /// - The calling thread holds the lock, and the guard is not used after that, nor dropped.
@@ -61,12 +61,12 @@ pub struct Orphaned<G: OrphanedGuard> {
 }
 
 impl<G: OrphanedGuard> Orphaned<G> {
-    /// Of a lock that the calling thread took from a holder with this tag.
+    /// Creates that of a lock that the calling thread took from a holder with this tag.
     pub(crate) fn new(guard: G, gone: u64) -> Self {
         Orphaned { guard: ManuallyDrop::new(guard), gone }
     }
 
-    /// The same with a guard in place of this one.
+    /// Returns the same with a guard in place of this one.
     #[cfg(any(test, feature = "std"))]
     pub(crate) fn with_guard<H: OrphanedGuard>(self, replace: impl FnOnce(G) -> H) -> Orphaned<H> {
         let mut this = ManuallyDrop::new(self);

@@ -46,8 +46,8 @@ const PLACES: usize = 512;
 const WAYS: usize = 4;
 const NUMBER_BITS: u32 = 30;
 
-/// The calling thread, below 2^29: another one for each thread that lives, unless their stacks lie a multiple of 2 TiB
-/// apart.
+/// Returns the calling thread, below 2^29: another one for each thread that lives, unless their stacks lie a multiple
+/// of 2 TiB apart.
 #[inline]
 pub(in crate::sys) fn this_thread() -> u64 {
     (arch::thread_pointer() as u64 >> PAGE_SHIFT) % THREADS
@@ -59,7 +59,7 @@ fn known_first(generation: u32) -> Option<u64> {
     (entry % (1 << GENERATION_BITS) == u64::from(generation)).then_some(entry >> GENERATION_BITS)
 }
 
-/// The process id in a generation whose first thread is known.
+/// Returns the process id in a generation whose first thread is known.
 fn process_in(generation: u32) -> u32 {
     PROCESSES[(generation % DEPTH) as usize].load(Ordering::Relaxed)
 }
@@ -79,15 +79,16 @@ pub(in crate::sys) fn note(generation: u32) {
     FIRST[at].store(first << GENERATION_BITS | u64::from(generation), Ordering::Release);
 }
 
-/// Whether the first thread of the process of this generation is known; of the first generation none needs to be.
+/// Returns `true` if the first thread of the process of this generation is known; of the first generation none needs to
+/// be.
 #[cold]
 pub(in crate::sys) fn is_known(generation: u32) -> bool {
     note(generation);
     generation <= 1 || known_first(generation).is_some()
 }
 
-/// Whether a thread for which `is_it` is true, and that was there in the generation `then`, is not in this process,
-/// whose generation is `now`.
+/// Returns whether a thread for which `is_it` is true, and that was there in the generation `then`, is not in this
+/// process, whose generation is `now`.
 #[cold]
 pub(in crate::sys) fn is_gone(then: u32, now: u32, is_it: impl Fn(u64) -> bool) -> bool {
     if then == now {
@@ -100,7 +101,7 @@ pub(in crate::sys) fn is_gone(then: u32, now: u32, is_it: impl Fn(u64) -> bool) 
         .any(|generation| known_first(generation).is_some_and(|first| !is_it(first)))
 }
 
-/// Whether the calling process of this generation began with the calling thread.
+/// Returns `true` if the calling process of this generation began with the calling thread.
 #[cold]
 pub(in crate::sys) fn is_first_thread(generation: u32) -> bool {
     note(generation);
@@ -110,7 +111,7 @@ pub(in crate::sys) fn is_first_thread(generation: u32) -> bool {
     }
 }
 
-/// The calling thread locks under this number from now on.
+/// Has the calling thread lock under this number from now on.
 #[cold]
 pub(in crate::sys) fn note_number(number: u32, generation: u32) {
     note(generation);
@@ -141,13 +142,13 @@ fn places_of(thread: u64) -> core::ops::Range<usize> {
     hash * WAYS..(hash + 1) * WAYS
 }
 
-/// The thread in a place; `None` if it is empty.
+/// Returns the thread in a place; `None` if it is empty.
 fn thread_in(place: usize) -> Option<u64> {
     let entry = NUMBERS[place].load(Ordering::Relaxed);
     (entry != 0).then_some(entry >> NUMBER_BITS)
 }
 
-/// Whether the first thread of this process may have locked something under this number before it forked.
+/// Returns `true` if the first thread of this process may have locked something under this number before it forked.
 #[cold]
 pub(in crate::sys) fn may_be_number_of_first(number: u32, now: u32) -> bool {
     note(now);
@@ -181,7 +182,7 @@ pub(in crate::sys) fn may_be_number_of_first(number: u32, now: u32) -> bool {
 pub(in crate::sys) static HAS_OWN_LIST: core::sync::atomic::AtomicBool =
     core::sync::atomic::AtomicBool::new(false);
 
-/// The thread that this process began with, if that is certain.
+/// Returns the thread that this process began with, if that is certain.
 fn first_thread() -> Option<u64> {
     let process = process_id()?;
     if thread_number()? == process {
@@ -198,7 +199,7 @@ fn first_thread() -> Option<u64> {
     is_near.then(|| (of_first.wrapping_sub(distance) as u64 >> PAGE_SHIFT) % THREADS)
 }
 
-/// `kcmp(pid, getppid(), KCMP_VM, 0, 0)`, see kcmp(2).
+/// Calls `kcmp(pid, getppid(), KCMP_VM, 0, 0)`, see kcmp(2).
 ///
 /// Whether the calling thread, the first one of its process, is a forked one, and no child of `vfork` that
 /// runs in its parent's memory. For the latter libc registers nothing with the kernel.
@@ -216,7 +217,7 @@ fn is_in_own_memory(process: u32) -> bool {
     order.is_ok_and(|order| order as isize > 0)
 }
 
-/// `get_robust_list(tid, &head, &len)`, see get_robust_list(2).
+/// Calls `get_robust_list(tid, &head, &len)`, see get_robust_list(2).
 ///
 /// Where the list of a thread of this process begins, 0 for the calling one; `None` if none is registered.
 #[doc(alias = "get_robust_list")]
@@ -228,7 +229,7 @@ fn robust_list(thread: u32) -> Option<usize> {
     (head != 0).then_some(head)
 }
 
-/// `prctl(PR_GET_TID_ADDRESS, &address)`, see prctl(2).
+/// Calls `prctl(PR_GET_TID_ADDRESS, &address)`, see prctl(2).
 ///
 /// What the kernel clears when the calling thread ends.
 #[doc(alias = "prctl")]
@@ -241,7 +242,7 @@ fn clear_tid_address() -> Option<usize> {
     (address != 0).then_some(address)
 }
 
-/// `gettid()`, see gettid(2).
+/// Calls `gettid()`, see gettid(2).
 ///
 /// The calling thread's number. Not libc's: it may remember another process's.
 #[doc(alias = "gettid")]
@@ -250,7 +251,7 @@ fn thread_number() -> Option<u32> {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.ok().map(|number| number as u32)
 }
 
-/// `getpid()`, see getpid(2).
+/// Calls `getpid()`, see getpid(2).
 #[doc(alias = "getpid")]
 pub(in crate::sys) fn process_id() -> Option<u32> {
     // SAFETY: no arguments.

@@ -28,7 +28,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         WipeOnFork { at: AtomicPtr::new(ptr::null_mut()), first: ptr::null_mut() }
     }
 
-    /// Like [`new`](Self::new), with what [`now`](Self::now) returns before the first `get`.
+    /// Does what [`new`](Self::new) does, with what [`now`](Self::now) returns before the first `get`.
     ///
     /// # Safety
     /// - As [`new`](Self::new).
@@ -37,7 +37,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         WipeOnFork { at: AtomicPtr::new(first), first }
     }
 
-    /// The placeholder before the first `get`. Async-signal-safe; one load.
+    /// Returns the placeholder before the first `get`. Async-signal-safe; one load.
     ///
     /// # Safety
     /// - It was made [with a placeholder](Self::with_placeholder).
@@ -48,7 +48,7 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         unsafe { &*self.at.load(Ordering::Acquire) }
     }
 
-    /// `None` before the first `get`. Async-signal-safe; one load.
+    /// Returns `None` before the first `get`. Async-signal-safe; one load.
     #[inline(always)]
     pub fn known(&self) -> Option<&'static T> {
         // Acquire: partner is the Release in `map`.
@@ -57,8 +57,8 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         if ptr::eq(at, self.first) { None } else { unsafe { at.as_ref() } }
     }
 
-    /// `None` where the kernel has no memory, or none that it wipes. Async-signal-safe; one load, system calls at
-    /// the first use.
+    /// Returns `None` where the kernel has no memory, or none that it wipes. Async-signal-safe; one load, system calls
+    /// at the first use.
     #[inline]
     pub fn get(&self) -> Option<&'static T> {
         match self.known() {
@@ -67,8 +67,8 @@ impl<T: Sync + 'static> WipeOnFork<T> {
         }
     }
 
-    /// The same, but `fallback`, all zero, from now on where there is none: all callers get the same at any time, also
-    /// once the kernel has memory again. A child finds the fallback as it is.
+    /// Returns the same, but `fallback`, all zero, from now on where there is none: all callers get the same at any
+    /// time, also once the kernel has memory again. A child finds the fallback as it is.
     #[inline]
     pub fn get_or(&self, fallback: &'static T) -> &'static T {
         self.get().unwrap_or_else(|| self.settle(fallback))

@@ -36,17 +36,17 @@ impl Deadline {
     /// The latest one that callers can ask for.
     const LATEST: Deadline = Deadline { seconds: (1 << 32) - 1, nanoseconds: 0 };
 
-    /// Now: a wait with this deadline does not sleep.
+    /// Returns now: a wait with this deadline does not sleep.
     pub fn now() -> Deadline {
         Deadline::on(libc::CLOCK_MONOTONIC)
     }
 
-    /// A time span from now, but at most 136 years after the machine has started.
+    /// Returns a time span from now, but at most 136 years after the machine has started.
     pub fn after(span: Duration) -> Deadline {
         Deadline::now().plus(span).min(Deadline::LATEST)
     }
 
-    /// So many nanoseconds after the zero of `CLOCK_MONOTONIC`, within what a deadline can be.
+    /// Returns so many nanoseconds after the zero of `CLOCK_MONOTONIC`, within what a deadline can be.
     pub(crate) fn at_nanos(nanos: i64) -> Deadline {
         let nanos = nanos.max(0);
         let per_sec = i64::from(NANOS_PER_SEC);
@@ -54,22 +54,22 @@ impl Deadline {
         deadline.min(Deadline::LATEST)
     }
 
-    /// Nanoseconds after the zero of `CLOCK_MONOTONIC`: below 2^63, as no deadline is later than that (2).
+    /// Returns the nanoseconds after the zero of `CLOCK_MONOTONIC`: below 2^63, as no deadline is later than that (2).
     pub(crate) fn as_nanos(self) -> i64 {
         self.seconds * i64::from(NANOS_PER_SEC) + self.nanoseconds
     }
 
-    /// The time span from now to this point; zero once it has passed.
+    /// Returns the time span from now to this point; zero once it has passed.
     pub fn remaining(self) -> Duration {
         self.since(Deadline::now())
     }
 
-    /// Whether this point has come.
+    /// Returns `true` if this point has come.
     pub(crate) fn has_come(self) -> bool {
         self <= Deadline::now()
     }
 
-    /// The same point in time on `CLOCK_REALTIME`, as both clocks stand now. A later change of the
+    /// Returns the same point in time on `CLOCK_REALTIME`, as both clocks stand now. A later change of the
     /// date moves it.
     pub(super) fn on_realtime(self) -> Deadline {
         let remaining = self.remaining();
@@ -99,7 +99,7 @@ impl Deadline {
     }
 }
 
-/// The address of the deadline, null without one: what the kernel takes for a timeout. It is valid
+/// Returns the address of the deadline, null without one: what the kernel takes for a timeout. It is valid
 /// as long as the borrow.
 pub(super) fn pointer(deadline: &Option<Deadline>) -> *const Deadline {
     deadline.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)

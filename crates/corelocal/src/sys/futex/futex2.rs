@@ -21,7 +21,7 @@ const SYS_FUTEX_REQUEUE: libc::c_long = 456;
 /// Waiters and wakers meet if their masks share a bit; all do.
 const ANY: usize = u32::MAX as usize;
 
-/// `futex_wait(word, expected, ANY, flags, timeout, CLOCK_MONOTONIC)`, Linux 6.7, `kernel/futex/syscalls.c`.
+/// Calls `futex_wait(word, expected, ANY, flags, timeout, CLOCK_MONOTONIC)`, Linux 6.7, `kernel/futex/syscalls.c`.
 ///
 /// [`futex::wait`](super::wait()) by way of `futex_wait`.
 ///
@@ -48,7 +48,7 @@ pub fn wait(
     Wake::from_result(unsafe { syscall(SYS_FUTEX_WAIT, args) })
 }
 
-/// `futex_wake(word, ANY, waiters, flags)`, Linux 6.7, `kernel/futex/syscalls.c`.
+/// Calls `futex_wake(word, ANY, waiters, flags)`, Linux 6.7, `kernel/futex/syscalls.c`.
 ///
 /// [`futex::wake`](super::wake()) by way of `futex_wake`.
 ///
@@ -63,7 +63,7 @@ pub fn wake(word: *const AtomicU32, waiters: u32, scope: Scope) -> Result<usize,
     unsafe { syscall(SYS_FUTEX_WAKE, [word as usize, ANY, waiters, flags, 0, 0]) }
 }
 
-/// `futex_requeue(words, 0, wake, requeue)`, Linux 6.7, `kernel/futex/syscalls.c`.
+/// Calls `futex_requeue(words, 0, wake, requeue)`, Linux 6.7, `kernel/futex/syscalls.c`.
 ///
 /// [`futex::requeue`](super::requeue()) by way of `futex_requeue`.
 ///
@@ -93,7 +93,7 @@ pub fn requeue(
     })
 }
 
-/// Whether the kernel has the calls: it then objects to flags it does not know. The three came in
+/// Returns `true` if the kernel has the calls: it then objects to flags it does not know. The three came in
 /// one release.
 pub(super) fn is_available() -> bool {
     let unknown_flags = u32::MAX as usize;

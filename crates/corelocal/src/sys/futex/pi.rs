@@ -24,7 +24,7 @@ pub enum Lock {
     TimedOut,
 }
 
-/// `futex(word, FUTEX_LOCK_PI2, 0, deadline)`, see futex(2).
+/// Calls `futex(word, FUTEX_LOCK_PI2, 0, deadline)`, see futex(2).
 ///
 /// Acquires the lock in `word`, asleep until it is free or until `deadline`.
 ///
@@ -61,7 +61,7 @@ pub fn lock(word: &AtomicU32, deadline: Option<Deadline>, scope: Scope) -> Resul
     }
 }
 
-/// `futex(word, FUTEX_TRYLOCK_PI)`, see futex(2).
+/// Calls `futex(word, FUTEX_TRYLOCK_PI)`, see futex(2).
 ///
 /// Acquires the lock in `word` if it is free or its owner is dead, which the kernel knows
 /// better than the word. Returns whether it was acquired.
@@ -78,7 +78,7 @@ pub fn try_lock(word: &AtomicU32, scope: Scope) -> Result<bool, Errno> {
     }
 }
 
-/// `futex(word, FUTEX_UNLOCK_PI)`, see futex(2).
+/// Calls `futex(word, FUTEX_UNLOCK_PI)`, see futex(2).
 ///
 /// Releases the lock in `word` and hands it to its highest waiter.
 ///
@@ -91,7 +91,7 @@ pub fn unlock(word: &AtomicU32, scope: Scope) -> Result<(), Errno> {
     unsafe { futex(libc::FUTEX_UNLOCK_PI, scope, address(word), 0, 0, 0, 0) }.map(drop)
 }
 
-/// `futex(word, FUTEX_WAIT_REQUEUE_PI, expected, deadline, lock)`, see futex(2).
+/// Calls `futex(word, FUTEX_WAIT_REQUEUE_PI, expected, deadline, lock)`, see futex(2).
 ///
 /// Sleeps while `word` holds `expected`, until [`requeue`] moves the thread to `lock` and the lock
 /// is its own: the waiting half of a condition variable with priority inheritance.
@@ -119,7 +119,7 @@ pub fn wait_requeue(
     })
 }
 
-/// `futex(word, FUTEX_CMP_REQUEUE_PI, 1, requeue, lock, expected)`, see futex(2).
+/// Calls `futex(word, FUTEX_CMP_REQUEUE_PI, 1, requeue, lock, expected)`, see futex(2).
 ///
 /// If `word` holds `expected`: gives `lock` to its highest waiter if the lock is free, and lets up
 /// to `requeue` others wait for `lock`. They must have been put to sleep by [`wait_requeue`] with
@@ -146,7 +146,7 @@ pub fn requeue(
     })
 }
 
-/// Whether the kernel knows `FUTEX_LOCK_PI2`.
+/// Returns `true` if the kernel knows `FUTEX_LOCK_PI2`.
 pub(super) fn has_lock_pi2() -> bool {
     let free = AtomicU32::new(0);
     // SAFETY: the kernel reads and updates the word, an atomic that is borrowed. It acquires the lock, of which it

@@ -51,7 +51,7 @@ pub enum WakeAny {
     Interrupted,
 }
 
-/// `futex_waitv(waiters, len, 0, deadline, CLOCK_MONOTONIC)`, Linux 5.16, `kernel/futex/syscalls.c`.
+/// Calls `futex_waitv(waiters, len, 0, deadline, CLOCK_MONOTONIC)`, Linux 5.16, `kernel/futex/syscalls.c`.
 ///
 /// Sleeps while every word holds the value its waiter expects, until one is woken or until
 /// `deadline`.
@@ -87,7 +87,7 @@ pub fn wait_any(waiters: &[Waiter<'_>], deadline: Option<Deadline>) -> Result<Wa
     }
 }
 
-/// Whether the kernel has the call: it then objects to an empty vector.
+/// Returns `true` if the kernel has the call: it then objects to an empty vector.
 pub(super) fn is_available() -> bool {
     wait_any(&[], None) == Err(Errno::EINVAL)
 }

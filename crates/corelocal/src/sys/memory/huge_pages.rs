@@ -12,7 +12,7 @@ const MADV_COLLAPSE: i32 = 25;
 /// The process has none at all (`PR_SET_THP_DISABLE`). Since Linux 6.18 it may want those that it is asked for.
 const DISABLED: usize = 1;
 
-/// `prctl(PR_GET_THP_DISABLE)`, see prctl(2).
+/// Calls `prctl(PR_GET_THP_DISABLE)`, see prctl(2).
 ///
 /// Bytes of a huge page, if the machine has such pages and wants any, and so does the process; `None` also where
 /// the machine does not say.
@@ -41,7 +41,7 @@ fn read<'a>(name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
     text.get(..len)
 }
 
-/// The word in brackets: `always [madvise] never`.
+/// Returns the word in brackets: `always [madvise] never`.
 fn chosen(text: &[u8]) -> Option<&[u8]> {
     let word = text.split(|byte| byte.is_ascii_whitespace()).find(|word| word.starts_with(b"["))?;
     word.get(1..)?.strip_suffix(b"]")

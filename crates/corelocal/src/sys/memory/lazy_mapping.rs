@@ -20,7 +20,7 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
     map_as(pages::map, len)
 }
 
-/// [`map`], of memory that is read alone, until it is [opened](pages::open).
+/// Does what [`map`] does, of memory that is read alone, until it is [opened](pages::open).
 #[cfg(not(any(loom, miri)))]
 pub(crate) fn map_readable(len: usize) -> Option<*mut u8> {
     map_as(pages::map_readable, len)
@@ -48,7 +48,7 @@ fn map_as(map: fn(usize) -> Option<*mut u8>, len: usize) -> Option<*mut u8> {
     }
 }
 
-/// `munlock(at, len)`, see munlock(2).
+/// Calls `munlock(at, len)`, see munlock(2).
 ///
 /// Unlocks pages that were never written to, if they are locked. The call that unlocks is made only where it is
 /// needed, since a seccomp filter may end a process over a call that it does not know.

@@ -22,7 +22,7 @@ pub(crate) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Whether 7 of 8 bytes are used.
+    /// Returns `true` if 7 of 8 bytes are used.
     pub(crate) fn is_near(self) -> bool {
         self.used >= self.limit / 8 * 7
     }
@@ -36,7 +36,7 @@ impl MemoryUse {
 /// v1 says "no limit" with a number that depends on the page size.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The limit that this process's control group, or one above it, is nearest to; `None` if none has one.
+/// Returns the limit that this process's control group, or one above it, is nearest to; `None` if none has one.
 #[inline(never)]
 pub(crate) fn nearest(root: Root<'_>) -> Option<MemoryUse> {
     let mut group = Group::of(root, b"memory")?;
@@ -73,8 +73,8 @@ fn of_group(group: &Group) -> Option<MemoryUse> {
     Some(MemoryUse { used: all.used.saturating_sub(files), ..all })
 }
 
-/// How much of the last ten seconds some task waited for memory, in hundredths of a percent: in this process's control
-/// group, or on the machine where groups do not say.
+/// Returns how much of the last ten seconds some task waited for memory, in hundredths of a percent: in this process's
+/// control group, or on the machine where groups do not say.
 #[inline(never)]
 pub(crate) fn stalled(root: Root<'_>) -> Option<u32> {
     stalled_group(root).or_else(|| stall_in(&root.path(&[b"/proc/pressure/memory"])?))
@@ -89,7 +89,7 @@ fn stalled_group(root: Root<'_>) -> Option<u32> {
     }
 }
 
-/// The number that a file holds; `None` of the word `max`.
+/// Returns the number that a file holds; `None` of the word `max`.
 fn number_in(path: &PathBuf) -> Option<u64> {
     let mut text = [0; 32];
     let len = File::open(path).ok()?.read(&mut text).ok()?;
@@ -100,7 +100,7 @@ fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text).ok()?.trim_end().parse().ok()
 }
 
-/// The number behind a name, which ends with a blank, at the beginning of a line.
+/// Returns the number behind a name, which ends with a blank, at the beginning of a line.
 fn field_of(path: &PathBuf, name: &[u8]) -> Option<u64> {
     let mut lines = Lines::new(File::open(path).ok()?);
     while let Some(line) = lines.next() {
@@ -121,7 +121,7 @@ fn stall_in(path: &PathBuf) -> Option<u32> {
     None
 }
 
-/// Of a line as `some avg10=1.53 avg60=0.87 avg300=0.73 total=12345`.
+/// Reads that of a line as `some avg10=1.53 avg60=0.87 avg300=0.73 total=12345`.
 fn stall(line: &[u8]) -> Option<u32> {
     let value = line.strip_prefix(b"some avg10=")?.split(|byte| *byte == b' ').next()?;
     let (whole, part) = core::str::from_utf8(value).ok()?.split_once('.')?;

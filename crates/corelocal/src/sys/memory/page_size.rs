@@ -10,7 +10,7 @@ pub(crate) const SHORTEST_PAGE: usize = 4096;
 pub(crate) const LONGEST_PAGE: usize =
     if cfg!(any(target_arch = "x86_64", miri, loom)) { SHORTEST_PAGE } else { 1 << 16 };
 
-/// Bytes of a page. Async-signal-safe; a constant on x86-64, else a load.
+/// Returns the bytes of a page. Async-signal-safe; a constant on x86-64, else a load.
 #[inline]
 pub(crate) fn page_size() -> usize {
     #[cfg(all(test, not(any(loom, miri))))]
@@ -20,7 +20,7 @@ pub(crate) fn page_size() -> usize {
     if cfg!(any(target_arch = "x86_64", miri, loom)) { SHORTEST_PAGE } else { asked() }
 }
 
-/// Bytes of a page, as the kernel says.
+/// Returns the bytes of a page, as the kernel says.
 #[cfg(not(loom))]
 fn asked() -> usize {
     use crate::primitive::global::{AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ fn asked() -> usize {
     SHORTEST_PAGE
 }
 
-/// Where the page of an address begins.
+/// Returns where the page of an address begins.
 pub(crate) fn page_start(at: usize) -> usize {
     at & !(page_size() - 1)
 }

@@ -24,13 +24,14 @@ pub(crate) fn map(len: usize) -> Option<*mut u8> {
     map_with(len, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// [`map`], of memory that is read alone, until it is [opened](open): so far the process is not charged for it.
+/// Does what [`map`] does, of memory that is read alone, until it is [opened](open): so far the process is not charged
+/// for it.
 #[cfg(not(any(loom, miri)))]
 pub(in crate::sys) fn map_readable(len: usize) -> Option<*mut u8> {
     map_with(len, libc::PROT_READ)
 }
 
-/// `mmap(NULL, len, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)`, see mmap(2).
+/// Calls `mmap(NULL, len, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)`, see mmap(2).
 #[doc(alias = "mmap")]
 fn map_with(len: usize, protection: i32) -> Option<*mut u8> {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
@@ -74,7 +75,7 @@ pub(crate) enum Ground {
     Reserved,
 }
 
-/// `mmap(at, len, protection, MAP_FIXED or MAP_FIXED_NOREPLACE, -1, 0)`, see mmap(2).
+/// Calls `mmap(at, len, protection, MAP_FIXED or MAP_FIXED_NOREPLACE, -1, 0)`, see mmap(2).
 ///
 /// Maps zeroed, lazily populated, private memory at an address. Readable, and writable if `is_writable`.
 ///
@@ -109,7 +110,7 @@ pub(crate) unsafe fn map_at(
     }
 }
 
-/// `munmap(at, len)`, see munmap(2).
+/// Calls `munmap(at, len)`, see munmap(2).
 ///
 /// Unmaps pages that [`map_at`] mapped; on reserved ground it keeps the address space reserved. False if the process
 /// has too many mappings; then nothing has changed.
@@ -135,7 +136,7 @@ pub(crate) unsafe fn unmap_at(at: usize, len: usize, ground: Ground) -> bool {
     done.is_ok()
 }
 
-/// `mmap(NULL, len, PROT_NONE, MAP_NORESERVE, -1, 0)`, see mmap(2).
+/// Calls `mmap(NULL, len, PROT_NONE, MAP_NORESERVE, -1, 0)`, see mmap(2).
 ///
 /// Reserves `len` bytes of address space, which must not be accessed before it is [opened](open). `None` if the
 /// kernel or a limit of the process (`RLIMIT_AS`) refuses.
@@ -169,12 +170,12 @@ pub(crate) unsafe fn open_reserved(at: *mut u8, len: usize) -> bool {
     is_open
 }
 
-/// The pages that a range lies in, from their start to their end.
+/// Returns the pages that a range lies in, from their start to their end.
 fn whole_pages(at: *mut u8, len: usize) -> (usize, usize) {
     (page_start(at as usize), (at as usize + len).next_multiple_of(page_size()))
 }
 
-/// `mprotect(at, len, PROT_READ | PROT_WRITE)`, see mprotect(2).
+/// Calls `mprotect(at, len, PROT_READ | PROT_WRITE)`, see mprotect(2).
 ///
 /// Makes the reserved pages that a range lies in readable and writable; what was opened before stays as it is. False
 /// when the kernel has no memory to promise.
@@ -189,7 +190,7 @@ pub(crate) unsafe fn open(at: *mut u8, len: usize) -> bool {
     unsafe { call(libc::SYS_mprotect, [start, end - start, protection, 0, 0, 0]) }.is_ok()
 }
 
-/// `mprotect(at, len, PROT_NONE)`, see mprotect(2).
+/// Calls `mprotect(at, len, PROT_NONE)`, see mprotect(2).
 ///
 /// Removes all access to pages until they are opened again. False if the kernel cannot record it.
 ///
@@ -203,8 +204,8 @@ pub(crate) unsafe fn close(at: *mut u8, len: usize) -> bool {
     unsafe { call(libc::SYS_mprotect, args) }.is_ok()
 }
 
-/// Whether the kernel maps so many bytes of writable memory now, by all its limits (`RLIMIT_AS`, `RLIMIT_DATA`,
-/// `RLIMIT_MEMLOCK`, promises): it is asked to, and they go again.
+/// Returns `true` if the kernel maps so many bytes of writable memory now, by all its limits (`RLIMIT_AS`,
+/// `RLIMIT_DATA`, `RLIMIT_MEMLOCK`, promises): it is asked to, and they go again.
 pub(crate) fn has_room_for(len: usize) -> bool {
     let Some(at) = reserve(len) else { return false };
     let args = [at as usize, len, 0, 0, 0, 0];
@@ -218,7 +219,7 @@ pub(crate) fn has_room_for(len: usize) -> bool {
     }
 }
 
-/// How many more bytes of address space the process may have (`RLIMIT_AS`); `usize::MAX` without a limit. Where
+/// Returns how many more bytes of address space the process may have (`RLIMIT_AS`); `usize::MAX` without a limit. Where
 /// `/proc` does not say how many it has it is the limit itself.
 pub(crate) fn address_space_left() -> usize {
     match address_limit() {
@@ -227,7 +228,7 @@ pub(crate) fn address_space_left() -> usize {
     }
 }
 
-/// Bytes of address space that the process has.
+/// Returns the bytes of address space that the process has.
 fn address_space() -> Option<usize> {
     let mut text = [0; 64];
     let path = PathBuf::join(&[OWN.to_bytes(), b"/statm"]).ok()?;
@@ -236,7 +237,7 @@ fn address_space() -> Option<usize> {
     core::str::from_utf8(pages).ok()?.parse::<usize>().ok()?.checked_mul(page_size())
 }
 
-/// `prlimit(0, RLIMIT_AS, NULL, &limit)`, see prlimit(2).
+/// Calls `prlimit(0, RLIMIT_AS, NULL, &limit)`, see prlimit(2).
 ///
 /// `usize::MAX` without one.
 #[doc(alias = "getrlimit")]
@@ -250,7 +251,7 @@ fn address_limit() -> usize {
     }
 }
 
-/// `madvise(at, len, advice)`, see madvise(2).
+/// Calls `madvise(at, len, advice)`, see madvise(2).
 ///
 /// Gives the kernel advice about pages.
 ///
@@ -277,7 +278,7 @@ pub(crate) unsafe fn give_back(at: *mut u8, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// `munmap(at, len)`, see munmap(2).
+/// Calls `munmap(at, len)`, see munmap(2).
 ///
 /// Unmaps pages.
 ///
@@ -291,7 +292,7 @@ pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
     let _ = unsafe { call(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]) };
 }
 
-/// `mincore(at, page, &state)`, see mincore(2).
+/// Calls `mincore(at, page, &state)`, see mincore(2).
 ///
 /// Whether the page of this address is in memory. False also of one that was swapped out.
 #[doc(alias = "mincore")]
@@ -303,7 +304,7 @@ pub(crate) fn is_resident(at: *mut u8) -> bool {
     unsafe { call(libc::SYS_mincore, args) }.is_ok() && state & 1 != 0
 }
 
-/// `msync(at, len, MS_ASYNC)`, see msync(2).
+/// Calls `msync(at, len, MS_ASYNC)`, see msync(2).
 ///
 /// Whether something is mapped in each page of a range, which begins and ends with a page.
 #[doc(alias = "msync")]
@@ -313,7 +314,7 @@ pub(crate) fn is_mapped(at: *mut u8, len: usize) -> bool {
     unsafe { call(libc::SYS_msync, args) }.is_ok()
 }
 
-/// `mincore(at, len, states)`, see mincore(2).
+/// Calls `mincore(at, len, states)`, see mincore(2).
 ///
 /// Calls `f` with each page of the range that is resident; with every page where the kernel does not say.
 ///
@@ -338,7 +339,7 @@ pub(crate) fn for_each_resident(at: *mut u8, len: usize, mut f: impl FnMut(*mut 
     }
 }
 
-/// `mbind(at, len, MPOL_LOCAL, NULL, 0, 0)`, see mbind(2).
+/// Calls `mbind(at, len, MPOL_LOCAL, NULL, 0, 0)`, see mbind(2).
 ///
 /// Places future pages of the range on the node of the thread that first writes to them, whatever the policy of the
 /// process or the thread (`mbind(2)`; fails without NUMA, and behind a seccomp filter).
@@ -352,7 +353,7 @@ pub(crate) unsafe fn place_locally(at: *mut u8, len: usize) -> Result<(), Errno>
     unsafe { call(libc::SYS_mbind, [at as usize, len, MPOL_LOCAL, 0, 0, 0]) }.map(|_| ())
 }
 
-/// `mbind(at, len, MPOL_PREFERRED, &nodes, 64, 0)`, see mbind(2).
+/// Calls `mbind(at, len, MPOL_PREFERRED, &nodes, 64, 0)`, see mbind(2).
 ///
 /// Makes pages that come into being in the range lie on a node below 64, as long as that has memory, whatever the
 /// policy of the process or the thread is (`mbind(2)`; fails without NUMA, and behind a filter).
@@ -370,7 +371,7 @@ pub(crate) unsafe fn place_on(at: *mut u8, len: usize, node: u32) -> Result<(), 
     unsafe { call(libc::SYS_mbind, args) }.map(|_| ())
 }
 
-/// `get_mempolicy(&policy, NULL, 0, NULL, 0)`, see get_mempolicy(2).
+/// Calls `get_mempolicy(&policy, NULL, 0, NULL, 0)`, see get_mempolicy(2).
 ///
 /// Returns whether the calling thread, or the process that started this one, has set a memory policy
 /// (`get_mempolicy(2)`).
@@ -383,7 +384,7 @@ pub(crate) fn has_policy() -> Result<bool, Errno> {
     Ok(policy != libc::MPOL_DEFAULT)
 }
 
-/// `move_pages(0, count, pages, NULL, nodes, 0)`, see move_pages(2).
+/// Calls `move_pages(0, count, pages, NULL, nodes, 0)`, see move_pages(2).
 ///
 /// Stores the nodes of the pages of some addresses in `nodes`, one word for each: negative if there is no page, or it
 /// is the shared page of zeros (`move_pages(2)`). False if the kernel does not report them.
@@ -423,8 +424,8 @@ pub(crate) fn for_each_placed(at: *mut u8, len: usize, mut f: impl FnMut(u32)) {
     tell(&pages[..count]);
 }
 
-/// Whether some byte of the range may lie elsewhere than in the page of zeros that all share, which `is_resident`
-/// takes for one of its own. A page that was only read is that one.
+/// Returns `true` if some byte of the range may lie elsewhere than in the page of zeros that all share, which
+/// `is_resident` takes for one of its own. A page that was only read is that one.
 ///
 /// The range begins with a page, or lies within one.
 pub(crate) fn may_be_written(at: *mut u8, len: usize) -> bool {

@@ -13,7 +13,7 @@ use crate::sys::syscall::syscall;
 /// Of the environment: bytes of a page.
 pub(crate) const VARIABLE: &str = "CORELOCAL_TEST_PAGE_SIZE";
 
-/// Bytes of a page, where they are emulated.
+/// Returns the bytes of a page, where they are emulated.
 pub(crate) fn page_size() -> Option<usize> {
     const UNKNOWN: usize = 1;
     const NONE: usize = 0;
@@ -35,7 +35,7 @@ pub(crate) fn page_size() -> Option<usize> {
     }
 }
 
-/// A system call whose first two arguments are an address and a length.
+/// Returns a system call whose first two arguments are an address and a length.
 ///
 /// # Safety
 /// - The conditions of [`syscall`] hold.

@@ -23,13 +23,13 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Whether there is an environment: the dynamic linker allocates before libc has begun.
+/// Returns `true` if there is an environment: the dynamic linker allocates before libc has begun.
 pub(crate) fn is_there() -> bool {
     // SAFETY: libc's own word.
     !unsafe { environ }.is_null()
 }
 
-/// The value of a variable. Async-signal-safe, and no call of libc.
+/// Returns the value of a variable. Async-signal-safe, and no call of libc.
 ///
 /// # Safety
 /// - The value is used at once: as in libc's `getenv`, a change of the environment ends it.
@@ -54,7 +54,7 @@ pub unsafe fn variable<'a>(name: &CStr) -> Option<&'a CStr> {
     }
 }
 
-/// The value in an entry `name=value`, if it is of this name.
+/// Returns the value in an entry `name=value`, if it is of this name.
 ///
 /// # Safety
 /// - `entry` is a string that ends with a zero byte.
@@ -69,12 +69,12 @@ unsafe fn value_of<'a>(entry: *const c_char, name: &[u8]) -> Option<&'a CStr> {
     Some(unsafe { CStr::from_ptr(entry.add(name.len() + 1)) })
 }
 
-/// Whether another user than the program's may have made its environment (`AT_SECURE`).
+/// Returns `true` if another user than the program's may have made its environment (`AT_SECURE`).
 pub fn is_foreign() -> bool {
     auxiliary(libc::AT_SECURE) != 0
 }
 
-/// An entry of the auxiliary vector; 0 if it is not there. Async-signal-safe.
+/// Returns an entry of the auxiliary vector; 0 if it is not there. Async-signal-safe.
 pub fn auxiliary(kind: libc::c_ulong) -> usize {
     if cfg!(miri) { 0 } else { imp::auxiliary(kind) }
 }
@@ -131,7 +131,7 @@ mod imp {
         Some(unsafe { behind_pointers(start.add(1 + arguments + 1)) })
     }
 
-    /// The first word that is a kind of an entry.
+    /// Returns the first word that is a kind of an entry.
     ///
     /// # Safety
     /// - A null pointer ends the array, and all words up to it can be read.

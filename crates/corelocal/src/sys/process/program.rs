@@ -10,7 +10,7 @@ use crate::sys::syscall::syscall;
 /// The length of a build id that is kept.
 const MOST: usize = 32;
 
-/// `readlink("/proc/self/exe")`, see proc(5).
+/// Calls `readlink("/proc/self/exe")`, see proc(5).
 ///
 /// The name of the program's file without its folder, as much of it as fits. Returns its length; 0 if it is not known.
 #[doc(alias = "readlink")]
@@ -27,8 +27,8 @@ pub(crate) fn name(to: &mut [u8]) -> usize {
     len
 }
 
-/// The arguments with the program's own name, each with a zero byte behind it, as many bytes as fit. Returns their
-/// number.
+/// Returns the arguments with the program's own name, each with a zero byte behind it, as many bytes as fit. Returns
+/// their number.
 pub(crate) fn arguments(to: &mut [u8]) -> Result<usize, Errno> {
     File::open_of_kernel(c"/proc/self/cmdline")?.read(to)
 }
@@ -48,7 +48,7 @@ struct Header {
     align: u64,
 }
 
-/// The build id (ld(1), `--build-id`), as much of it as fits. Returns its length; 0 if there is none.
+/// Returns the build id (ld(1), `--build-id`), as much of it as fits. Returns its length; 0 if there is none.
 #[cfg(target_pointer_width = "64")]
 pub(crate) fn build_id(to: &mut [u8; MOST]) -> usize {
     const NOTE: u32 = 4;
@@ -91,7 +91,7 @@ pub(crate) fn build_id(to: &mut [u8; MOST]) -> usize {
     0
 }
 
-/// Program headers have another form here.
+/// Returns 0: the program headers have another form here.
 #[cfg(not(target_pointer_width = "64"))]
 pub(crate) fn build_id(_: &mut [u8; MOST]) -> usize {
     0

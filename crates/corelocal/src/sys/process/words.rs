@@ -75,7 +75,7 @@ fn nearest(word: &[u8], known: &[&'static str]) -> &'static str {
     known.iter().min_by_key(distance).copied().unwrap_or_default()
 }
 
-/// What stands before a value.
+/// Returns what stands before a value.
 #[cfg_attr(any(loom, miri), allow(dead_code))]
 fn name_of(word: &[u8]) -> &[u8] {
     word.split(|byte| matches!(byte, b':' | b'=')).next().unwrap_or(word)

@@ -96,7 +96,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The calling thread's, made now if it can be.
+    /// Returns the calling thread's, made now if it can be.
     pub fn of_this_thread() -> Registration {
         let refusal = register_this_thread().err();
         let libc = libc_area();

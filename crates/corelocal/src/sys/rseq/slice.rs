@@ -36,7 +36,7 @@ pub(crate) fn is_enabled() -> bool {
     arch::SECTIONS && flags() & ENABLED != 0
 }
 
-/// `prctl(PR_RSEQ_SLICE_EXTENSION, PR_RSEQ_SLICE_EXTENSION_SET, PR_RSEQ_SLICE_EXT_ENABLE)`, see prctl(2).
+/// Calls `prctl(PR_RSEQ_SLICE_EXTENSION, PR_RSEQ_SLICE_EXTENSION_SET, PR_RSEQ_SLICE_EXT_ENABLE)`, see prctl(2).
 #[doc(alias = "prctl")]
 pub(crate) fn enable() -> Result<(), Errno> {
     let args = [PR_RSEQ_SLICE_EXTENSION, SET, ENABLE, 0, 0, 0];
@@ -65,7 +65,7 @@ pub(crate) fn is_granted() -> bool {
     unsafe { read(area() + field::SLICE) & GRANTED != 0 }
 }
 
-/// `rseq_slice_yield()`, Linux 7.0, `kernel/rseq.c`.
+/// Calls `rseq_slice_yield()`, Linux 7.0, `kernel/rseq.c`.
 ///
 /// Gives up the cpu at the end of an extension (`rseq_slice_yield(2)`).
 #[doc(alias = "rseq_slice_yield")]

@@ -38,7 +38,7 @@ const SLICES: u64 = 1 << (libc::SIGKILL - 1);
 /// Of the kernel's signal mask.
 const MASK_BYTES: usize = size_of::<u64>();
 
-/// `vfork(2)`, as the body of a function of that name.
+/// Calls `vfork(2)`, as the body of a function of that name.
 ///
 /// # Safety
 /// - The caller is a function without arguments that returns a `pid_t` by C's convention, does nothing else, and has
@@ -80,14 +80,14 @@ extern "C" fn after(result: isize, mask: u64) -> libc::pid_t {
     result as libc::pid_t
 }
 
-/// Whether the area in use is the calling thread's, or was that of the thread whose memory this is.
+/// Returns `true` if the area in use is the calling thread's, or was that of the thread whose memory this is.
 fn is_registered() -> bool {
     let is_known = matches!(STATE.load(Ordering::Relaxed), LIBC | OWN);
     // SAFETY: a field of the area in use.
     is_known && unsafe { read(area() + field::CPU_ID) } as i32 >= 0
 }
 
-/// The ids of the calling thread into its area, whatever the kernel thinks is there.
+/// Registers the ids of the calling thread into its area, whatever the kernel thinks is there.
 fn register_anew() {
     let known = match STATE.load(Ordering::Relaxed) {
         OWN => OWN_LEN.load(Ordering::Relaxed),
@@ -101,7 +101,7 @@ fn register_anew() {
     }
 }
 
-/// `rseq(area, len, flags, signature)`, see rseq(2).
+/// Calls `rseq(area, len, flags, signature)`, see rseq(2).
 #[doc(alias = "rseq")]
 fn register(len: u32, flags: u32) -> Result<(), Errno> {
     let at = arch::thread_address(area());
@@ -111,7 +111,7 @@ fn register(len: u32, flags: u32) -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_rseq, args) }.map(|_| ())
 }
 
-/// `rt_sigprocmask(SIG_SETMASK, mask, before)`, see sigprocmask(2).
+/// Calls `rt_sigprocmask(SIG_SETMASK, mask, before)`, see sigprocmask(2).
 #[doc(alias = "sigprocmask")]
 fn set_mask(mask: &u64, before: *mut u64) {
     let args = [

@@ -41,7 +41,7 @@ pub(crate) fn threads() -> Threads {
     Threads::Several
 }
 
-/// `stat("/proc/self/task", &stat)`: two links for the folder, and one for each thread.
+/// Calls `stat("/proc/self/task", &stat)`: two links for the folder, and one for each thread.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn has_one() -> bool {
     const LINKS_OF_ONE: u64 = 3;

@@ -42,7 +42,7 @@ const _: () = assert!(own_words::NUMBER % 2 == 0, "a block has pointers");
 const _: () = assert!(size_of::<Block>() <= 4 * (own_words::SERIAL - own_words::NUMBER));
 
 impl Block {
-    /// The calling thread's, where there is static TLS.
+    /// Returns the calling thread's, where there is static TLS.
     #[inline(always)]
     fn of_this_thread() -> Option<&'static Block> {
         let first = arch::own_word(own_words::NUMBER)?;
@@ -51,7 +51,7 @@ impl Block {
         Some(unsafe { &*first.as_ptr().cast::<Block>() })
     }
 
-    /// The calling thread's, with all in it true now; `None` if nothing can be remembered (2).
+    /// Returns the calling thread's, with all in it true now; `None` if nothing can be remembered (2).
     #[inline(always)]
     pub(in crate::sys) fn current() -> Option<&'static Block> {
         let block = Self::of_this_thread()?;
@@ -79,14 +79,14 @@ impl Block {
         Some(self)
     }
 
-    /// The thread's number.
+    /// Returns the thread's number.
     #[inline(always)]
     pub(in crate::sys) fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
 }
 
-/// The calling thread's number: never 0, and within [`MASK`]. Async-signal-safe.
+/// Returns the calling thread's number: never 0, and within [`MASK`]. Async-signal-safe.
 #[inline]
 pub(crate) fn current() -> u32 {
     match Block::current() {
@@ -95,7 +95,7 @@ pub(crate) fn current() -> u32 {
     }
 }
 
-/// `gettid()`, see gettid(2).
+/// Calls `gettid()`, see gettid(2).
 #[doc(alias = "gettid")]
 #[cold]
 fn ask() -> u32 {
@@ -104,7 +104,7 @@ fn ask() -> u32 {
     number.map_or(MASK, |number| number as u32)
 }
 
-/// The number of a thread that remembers none.
+/// Returns the number of a thread that remembers none.
 #[cold]
 fn ask_and_note() -> u32 {
     let number = ask();
@@ -146,13 +146,13 @@ pub(crate) fn whose(number: u32) -> Whose {
     }
 }
 
-/// Whether the calling thread is a child of `vfork` in its parent's memory, whose threads are none of its own. `false`
-/// where threads remember nothing.
+/// Returns `true` if the calling thread is a child of `vfork` in its parent's memory, whose threads are none of its
+/// own. `false` where threads remember nothing.
 fn is_guest() -> bool {
     Block::current().is_some_and(|block| block.number() != ask())
 }
 
-/// `tgkill(getpid(), number, 0)`, see tgkill(2).
+/// Calls `tgkill(getpid(), number, 0)`, see tgkill(2).
 ///
 /// Whether this number is that of no thread of this process. `false` if the kernel does not say.
 #[doc(alias = "tgkill")]

@@ -31,20 +31,20 @@ pub(crate) enum Holder {
     Gone,
 }
 
-/// The lowest bits of how many forks there were.
+/// Returns the lowest bits of how many forks there were.
 #[inline(always)]
 pub(crate) fn generation() -> u32 {
     forks::generation() % GENERATIONS
 }
 
-/// The calling thread's tag; its lowest bits are the generation.
+/// Returns the calling thread's tag; its lowest bits are the generation.
 #[inline(always)]
 pub(crate) fn tag<const BITS: u32>() -> u32 {
     let me = Identity::of_this_thread();
     (hash::<BITS>(me.thread()) * GENERATIONS) | (me.number() as u32 % GENERATIONS)
 }
 
-/// What a tag says of a thread.
+/// Returns what a tag says of a thread.
 #[inline(always)]
 fn hash<const BITS: u32>(thread: u64) -> u32 {
     const { assert!(BITS > GENERATION_BITS && BITS < 32) };
@@ -53,19 +53,20 @@ fn hash<const BITS: u32>(thread: u64) -> u32 {
     (thread ^ thread >> (BITS - GENERATION_BITS)) % (1 << (BITS - GENERATION_BITS))
 }
 
-/// The generation in a tag.
+/// Returns the generation in a tag.
 #[inline(always)]
 pub(crate) fn generation_of(tag: u32) -> u32 {
     tag % GENERATIONS
 }
 
-/// A tag that a fork left behind, whichever generation this process is: that of the calling thread in generation 0.
+/// Returns a tag that a fork left behind, whichever generation this process is: that of the calling thread in
+/// generation 0.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn gone_tag<const BITS: u32>() -> u32 {
     tag::<BITS>() & !(GENERATIONS - 1)
 }
 
-/// The thread with this tag.
+/// Returns the thread with this tag.
 #[cold]
 pub(crate) fn who<const BITS: u32>(tag: u32) -> Holder {
     if cfg!(loom) {
@@ -84,7 +85,7 @@ pub(crate) fn who<const BITS: u32>(tag: u32) -> Holder {
     }
 }
 
-/// Whether a thread that a fork left behind has this tag, which is not of this generation.
+/// Returns `true` if a thread that a fork left behind has this tag, which is not of this generation.
 fn is_left_behind<const BITS: u32>(tag: u32) -> bool {
     let now = forks::generation();
     let age = now.wrapping_sub(tag) % GENERATIONS;
@@ -94,7 +95,8 @@ fn is_left_behind<const BITS: u32>(tag: u32) -> bool {
     })
 }
 
-/// Whether this process began with the calling thread: it is the one that forked, or that the program began with.
+/// Returns `true` if this process began with the calling thread: it is the one that forked, or that the program began
+/// with.
 #[cold]
 pub(crate) fn is_first_thread() -> bool {
     forks::is_first_thread()

@@ -83,7 +83,7 @@ impl Links {
         Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
     }
 
-    /// What stands for it in a list. The pointer may be used for `prev` too.
+    /// Returns what stands for it in a list. The pointer may be used for `prev` too.
     #[inline(always)]
     pub(crate) fn entry(&self) -> Entry {
         core::ptr::from_ref(self).cast::<AtomicPtr<u8>>().wrapping_add(1).cast_mut().cast()
@@ -135,7 +135,7 @@ pub struct Thread<'a> {
 pub(crate) struct Death;
 
 impl Thread<'static> {
-    /// The calling thread, if it remembers its list; else [`find`](Self::find) finds it.
+    /// Returns the calling thread, if it remembers its list; else [`find`](Self::find) finds it.
     ///
     /// The two are separate so that what is remembered stays in registers: in a `Result` with an error number the
     /// compiler stores a pointer in two halves and loads it whole, which costs some cpus 20 ns.
@@ -148,7 +148,7 @@ impl Thread<'static> {
         Some(Thread { number: block.number(), head, uncounted: Some(&block.uncounted) })
     }
 
-    /// The calling thread, whose list the kernel is asked for.
+    /// Returns the calling thread, whose list the kernel is asked for.
     ///
     /// # Errors
     /// Of get_robust_list(2) and set_robust_list(2), where the kernel or a filter has none; `EINVAL` if the
@@ -184,7 +184,7 @@ fn find() -> Result<Thread<'static>, Errno> {
     Ok(Thread { number: id::current(), head, uncounted })
 }
 
-/// `get_robust_list(0, &head, &len)`, see get_robust_list(2).
+/// Calls `get_robust_list(0, &head, &len)`, see get_robust_list(2).
 ///
 /// The head that the kernel knows of this thread; null if none.
 #[doc(alias = "get_robust_list")]
@@ -218,7 +218,7 @@ fn make_libc_register() {
     }
 }
 
-/// `set_robust_list(head, sizeof head)`, see set_robust_list(2).
+/// Calls `set_robust_list(head, sizeof head)`, see set_robust_list(2).
 ///
 /// A list of our own: for a thread that libc did not start, or a child that libc did not fork.
 #[doc(alias = "set_robust_list")]
@@ -241,13 +241,13 @@ fn register_own(block: &'static Block) -> Result<*mut Head, Errno> {
 }
 
 impl<'a> Thread<'a> {
-    /// What stands for the head at the list's end.
+    /// Returns what stands for the head at the list's end.
     #[inline(always)]
     fn end(self) -> Entry {
         core::ptr::from_ref(self.head).cast_mut().cast()
     }
 
-    /// Whether the kernel would find one more lock of this thread. To be asked before each lock.
+    /// Returns `true` if the kernel would find one more lock of this thread. To be asked before each lock.
     #[inline(always)]
     pub(crate) fn has_room(self) -> bool {
         #[cfg(not(loom))]
@@ -348,7 +348,7 @@ impl<'a> Thread<'a> {
 
 #[cfg(all(test, loom))]
 impl<'a> Thread<'a> {
-    /// A thread of a model that dies after so many steps.
+    /// Returns a thread of a model that dies after so many steps.
     pub(crate) fn in_model(number: u32, head: &'a Head, life: &'a core::cell::Cell<usize>) -> Self {
         let thread = Thread { number, head, life };
         head.list.store(thread.end(), Ordering::Relaxed);

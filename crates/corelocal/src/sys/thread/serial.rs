@@ -26,7 +26,7 @@ const _: () = assert!(own_words::SERIAL % 2 == 0, "an aligned word of 64 bits");
 
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread's; `None` where threads have no words of their own. Async-signal-safe; a load.
+/// Returns the calling thread's; `None` where threads have no words of their own. Async-signal-safe; a load.
 #[inline(always)]
 pub(crate) fn current() -> Option<u64> {
     let first = arch::own_word(own_words::SERIAL)?;
@@ -38,7 +38,7 @@ pub(crate) fn current() -> Option<u64> {
     }
 }
 
-/// What this process is called in serials.
+/// Returns what this process is called in serials.
 fn process() -> u64 {
     match forks::are_told_apart() {
         true => u64::from(forks::generation()),

@@ -18,7 +18,7 @@ pub(crate) fn without<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// `sigaction(signal, NULL, action)`, see sigaction(2).
+/// Calls `sigaction(signal, NULL, action)`, see sigaction(2).
 ///
 /// Whether the signal can be handled, and is not handled or ignored by the program.
 #[cfg(not(any(loom, miri)))]
@@ -34,7 +34,7 @@ pub(crate) fn is_default(signal: c_int) -> bool {
         && !matches!(signal, libc::SIGKILL | libc::SIGSTOP)
 }
 
-/// `sigaction(signal, action, NULL)`, see sigaction(2).
+/// Calls `sigaction(signal, action, NULL)`, see sigaction(2).
 ///
 /// Handles a signal. Interrupted calls go on where the kernel can do that. False: it cannot be handled.
 #[cfg(not(any(loom, miri)))]

@@ -22,8 +22,8 @@ const PAGE: usize = 4096;
 /// The longest copy.
 pub(crate) const MOST_BYTES: usize = 4 * PAGE;
 
-/// The registers of this function, and up to `len` bytes of stack from its stack pointer on, at most [`MOST_BYTES`],
-/// copied to `into`. Returns the number of bytes. `None` on architectures without register access.
+/// Returns the registers of this function, and up to `len` bytes of stack from its stack pointer on, at most
+/// [`MOST_BYTES`], copied to `into`. Returns the number of bytes. `None` on architectures without register access.
 ///
 /// # Safety
 /// - `into` is valid for writes of `len` bytes, and aligned to 8.
@@ -35,13 +35,13 @@ pub(crate) unsafe fn copy(into: *mut u8, len: usize) -> Option<([u64; REGISTERS]
     Some((registers, copied))
 }
 
-/// The registers of the function that calls this.
+/// Returns the registers of the function that calls this.
 #[inline(always)]
 pub(crate) fn registers() -> Option<[u64; REGISTERS]> {
     arch::registers()
 }
 
-/// The stack of a function with these registers. See [`copy`].
+/// Returns the stack of a function with these registers. See [`copy`].
 ///
 /// # Safety
 /// - As [`copy`].
@@ -62,7 +62,7 @@ pub(crate) unsafe fn copy_of(registers: &[u64; REGISTERS], into: *mut u8, len: u
     })
 }
 
-/// `gettid()` and `prctl(PR_GET_NAME, name)`, see gettid(2) and prctl(2).
+/// Calls `gettid()` and `prctl(PR_GET_NAME, name)`, see gettid(2) and prctl(2).
 ///
 /// The calling thread's number, and its name.
 #[doc(alias = "gettid")]
@@ -76,7 +76,7 @@ pub(crate) fn this_thread() -> (u32, [u8; NAME_BYTES]) {
     }
 }
 
-/// `process_vm_readv(getpid(), &into, 1, &from, 1, 0)`, see process_vm_readv(2).
+/// Calls `process_vm_readv(getpid(), &into, 1, &from, 1, 0)`, see process_vm_readv(2).
 ///
 /// Copies what the kernel can read from `from` on, up to `len` bytes, [`MOST_BYTES`] at most; how many bytes. `None`
 /// where it does not.

@@ -29,7 +29,7 @@ pub enum CgroupVersion {
 }
 
 impl CgroupVersion {
-    /// The files with the list of cpus, best first. v1 has no effective list before Linux 3.17.
+    /// Returns the files with the list of cpus, best first. v1 has no effective list before Linux 3.17.
     fn files(self) -> &'static [&'static [u8]] {
         match self {
             CgroupVersion::V1 => &[b"/cpuset.effective_cpus", b"/cpuset.cpus"],
@@ -37,7 +37,7 @@ impl CgroupVersion {
         }
     }
 
-    /// Whether a mount of this type and these options shows the controller's groups.
+    /// Returns `true` if a mount of this type and these options shows the controller's groups.
     fn is_mounted_as(self, controller: &[u8], fs_type: &[u8], options: &[u8]) -> bool {
         match self {
             CgroupVersion::V1 => fs_type == b"cgroup" && has_item(options, controller),
@@ -56,7 +56,7 @@ pub struct CgroupCpus {
     pub cpus: CpuSet,
 }
 
-/// The cpuset of this process, as seen under `root`.
+/// Returns the cpuset of this process, as seen under `root`.
 pub(crate) fn read(root: Root<'_>) -> Option<CgroupCpus> {
     let mut group = Group::of(root, b"cpuset")?;
     // The controller may be switched off in the group: the parent's cpus are then ours.
@@ -80,7 +80,7 @@ pub(in crate::sys) struct Group {
 }
 
 impl Group {
-    /// The process's own, in the hierarchy of a controller.
+    /// Returns the process's own, in the hierarchy of a controller.
     pub(in crate::sys) fn of(root: Root<'_>, controller: &[u8]) -> Option<Group> {
         let (version, group) = own_group(root, controller)?;
         let directory = directory_of(root, version, controller, group.as_bytes())?;
@@ -106,8 +106,8 @@ impl Group {
     }
 }
 
-/// The group that a controller puts this process in: the one in its v1 hierarchy if there is such a hierarchy, else the
-/// one in the unified hierarchy.
+/// Returns the group that a controller puts this process in: the one in its v1 hierarchy if there is such a hierarchy,
+/// else the one in the unified hierarchy.
 #[inline(never)]
 fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
     let mut lines = Lines::new(open_in(root, b"/cgroup")?);
@@ -179,7 +179,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// The directory of a group, or `None` in `Some` if it is not mounted here; `None` if a path is too long.
+    /// Returns the directory of a group, or `None` in `Some` if it is not mounted here; `None` if a path is too long.
     fn directory_of(&self, root: Root<'_>, group: &[u8]) -> Option<Option<Directory>> {
         let Some(relative) = self.relative(group)? else { return Some(None) };
         let mut path = root.path(&[])?;
@@ -189,7 +189,7 @@ impl<'a> Mount<'a> {
         Some(Some(Directory { path, mount_length }))
     }
 
-    /// What is left of the group's path below what is mounted.
+    /// Returns what is left of the group's path below what is mounted.
     #[inline(never)]
     fn relative<'g>(&self, group: &'g [u8]) -> Option<Option<&'g [u8]>> {
         let mut mounted_group = PathBuf::join(&[]).ok()?;
@@ -209,7 +209,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// What is left of the absolute path `path` below `ancestor`: empty or beginning with a slash.
+/// Returns what is left of the absolute path `path` below `ancestor`: empty or beginning with a slash.
 fn below<'a>(path: &'a [u8], ancestor: &[u8]) -> Option<&'a [u8]> {
     let ancestor = ancestor.strip_suffix(b"/").unwrap_or(ancestor);
     let rest = path.strip_prefix(ancestor)?;
@@ -217,7 +217,7 @@ fn below<'a>(path: &'a [u8], ancestor: &[u8]) -> Option<&'a [u8]> {
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
-/// Whether the comma-separated `list` contains `item`.
+/// Returns `true` if the comma-separated `list` contains `item`.
 fn has_item(list: &[u8], item: &[u8]) -> bool {
     list.split(|&byte| byte == b',').any(|candidate| candidate == item)
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 impl V6_4 {
-    /// `sched_mm_cid_migrate_to`: the next task comes from another cpu, and takes the id there with it. `None`: the
-    /// switch goes on.
+    /// Models `sched_mm_cid_migrate_to`: the next task comes from another cpu, and takes the id there with it. `None`:
+    /// the switch goes on.
     pub(super) fn moves<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,

@@ -45,7 +45,7 @@ impl V7_0 {
         }
     }
 
-    /// The current task runs with the id, which the mode says belongs to it or to the cpu.
+    /// Lets the current task run with the id, which the mode says belongs to it or to the cpu.
     pub(super) fn assign<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
@@ -65,7 +65,7 @@ impl V7_0 {
         state.resume(cpu);
     }
 
-    /// The switch's last step, with the mode in the register. Goes on to `ALLOCATE` if there is no id.
+    /// Takes the switch's last step, with the mode in the register. Goes on to `ALLOCATE` if there is no id.
     pub(super) fn switch_in<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,

@@ -4,7 +4,8 @@ use super::super::{Costs, NONE, Phase, State, Task, UNSET};
 use super::{ON_CPU, TRANSIT, V7_0, V7_0Fault, in_transit, leaves, limit, number, on_cpu, on_task};
 
 impl V7_0 {
-    /// `mm_update_max_cids`: the limit and the mode that follow from the number of tasks. True if the mode changes.
+    /// Models `mm_update_max_cids`: the limit and the mode that follow from the number of tasks. True if the mode
+    /// changes.
     pub(super) fn update<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
@@ -28,7 +29,7 @@ impl V7_0 {
         changes
     }
 
-    /// `mm_cid_complete_transit`: ends the transition, if there is one, and unlocks the mutex.
+    /// Models `mm_cid_complete_transit`: ends the transition, if there is one, and unlocks the mutex.
     pub(super) fn complete_transit<const T: usize, const C: usize>(
         state: &mut State<T, C>,
         map: usize,
@@ -38,7 +39,7 @@ impl V7_0 {
         (map.mutex, map.walk) = (NONE, 0);
     }
 
-    /// What the walk does to the id of a task that runs on its cpu.
+    /// Does what the walk does to the id of a task that runs on its cpu.
     pub(super) fn hand_to_cpu<const T: usize, const C: usize>(
         &self,
         state: &mut State<T, C>,
@@ -53,7 +54,7 @@ impl V7_0 {
         }
     }
 
-    /// The next task of the walk, or one past the last.
+    /// Returns the next task of the walk, or one past the last.
     pub(super) fn next_task<const T: usize, const C: usize>(
         &self,
         state: &State<T, C>,
@@ -73,7 +74,7 @@ impl V7_0 {
         rest.unwrap_or(T)
     }
 
-    /// What the walk does to the id of a cpu.
+    /// Does what the walk does to the id of a cpu.
     pub(super) fn hand_to_task<const T: usize, const C: usize>(
         state: &mut State<T, C>,
         map: usize,

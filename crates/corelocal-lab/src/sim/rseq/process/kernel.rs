@@ -11,7 +11,7 @@ use super::{
 const LIMIT: u64 = 1 << 47;
 
 impl Process {
-    /// `copy_process`, with `rseq_fork`.
+    /// Models `copy_process`, with `rseq_fork`.
     pub(super) fn start(&self, state: &mut State, parent: usize, op: Op, program: u8) {
         let absent = state.threads.iter().position(|thread| thread.phase == Phase::Absent);
         let child = absent.expect("a program starts no more threads than there are");
@@ -41,7 +41,7 @@ impl Process {
         }
     }
 
-    /// `begin_new_exec`, with `rseq_execve`.
+    /// Models `begin_new_exec`, with `rseq_execve`.
     pub(super) fn exec(&self, state: &mut State, number: usize) {
         // Where the old program had its areas is other memory now.
         let mut areas = [Area::Other; super::THREADS];
@@ -63,7 +63,7 @@ impl Process {
         state.wake_parent(number);
     }
 
-    /// `rseq_ip_fixup` and `rseq_update_ids`.
+    /// Models `rseq_ip_fixup` and `rseq_update_ids`.
     pub(super) fn return_to_user(&self, state: &mut State, number: usize) -> Result<(), String> {
         self.restart(state, number)?;
         let cpu = state.threads[number].cpu;
@@ -73,7 +73,7 @@ impl Process {
         Ok(())
     }
 
-    /// `handle_signal`: `rseq_signal_deliver`, then the handler's frame.
+    /// Models `handle_signal`: `rseq_signal_deliver`, then the handler's frame.
     pub(super) fn deliver(&self, state: &mut State, number: usize) -> Result<(), String> {
         let looks_late = self.fault == Some(Fault::HandlerFirst);
         if !looks_late {
@@ -83,7 +83,7 @@ impl Process {
         if looks_late { self.restart(state, number) } else { Ok(()) }
     }
 
-    /// The area that the kernel has in its books.
+    /// Returns the area that the kernel has in its books.
     fn registered<'s>(
         &self,
         state: &'s mut State,
@@ -133,7 +133,7 @@ impl Process {
     }
 }
 
-/// A step in words.
+/// Returns a step in words.
 pub(super) fn label(model: &Process, state: &State, step: Step) -> Label {
     let thread = &state.threads[usize::from(step.actor)];
     let frame = thread.frames.last().copied().unwrap_or_default();

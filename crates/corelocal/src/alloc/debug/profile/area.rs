@@ -90,14 +90,14 @@ const HEAD: usize = size_of::<Area>().next_multiple_of(4096);
 
 static AREA: AtomicPtr<Area> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The area, if there is one.
+/// Returns the area, if there is one.
 pub(super) fn get() -> Option<&'static Area> {
     // Acquire: partner is the Release in `get_or_make`. SAFETY: null, or a range that is never unmapped and whose
     // head is committed.
     unsafe { AREA.load(Ordering::Acquire).as_ref() }
 }
 
-/// The area, made now if necessary; `None` when out of memory.
+/// Returns the area, made now if necessary; `None` when out of memory.
 pub(super) fn get_or_make() -> Option<&'static Area> {
     if let Some(area) = get() {
         return Some(area);
@@ -196,7 +196,7 @@ impl Area {
         }
     }
 
-    /// The number of entries that were ever used.
+    /// Returns the number of entries that were ever used.
     fn known(&self) -> usize {
         self.fresh.load(R).min(self.capacity.load(R)) as usize
     }

@@ -130,15 +130,15 @@ fn write_with(file: &File, room: &mut Room) -> Result<(), Errno> {
     out.failed.map_or(Ok(()), Err)
 }
 
-/// Whether a line of /proc/PROCESS/maps is of an executable mapping: "START-END r-xp …".
+/// Returns `true` if a line of /proc/PROCESS/maps is of an executable mapping: "START-END r-xp …".
 fn is_code(line: &[u8]) -> bool {
     let access = line.split(|byte| *byte == b' ').nth(1);
     access.is_some_and(|access| access.get(2) == Some(&b'x'))
 }
 
-/// The number of libraries unloaded since the program started. Return addresses into an unloaded library point to
-/// nothing, or into another library by now. 0 in a forked child, where another thread may have left the loader's lock
-/// held.
+/// Returns the number of libraries unloaded since the program started. Return addresses into an unloaded library point
+/// to nothing, or into another library by now. 0 in a forked child, where another thread may have left the loader's
+/// lock held.
 fn unloaded() -> u64 {
     let is_child = config::is_forked_child();
     if is_child || !cfg!(target_env = "gnu") || cfg!(miri) {

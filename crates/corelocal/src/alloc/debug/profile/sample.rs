@@ -39,27 +39,27 @@ impl Sample {
         words: [0; STACK_WORDS],
     };
 
-    /// The size asked for. An object that was reallocated in place keeps its first size.
+    /// Returns the size asked for. An object that was reallocated in place keeps its first size.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The number of bytes that the sample stands for.
+    /// Returns the number of bytes that the sample stands for.
     pub fn bytes(&self) -> u64 {
         bytes_of(self.size, self.rate)
     }
 
-    /// The number of objects that it stands for: at least one.
+    /// Returns the number of objects that it stands for: at least one.
     pub fn objects(&self) -> f64 {
         self.bytes() as f64 / self.size.max(1) as f64
     }
 
-    /// Whether the object is in use.
+    /// Returns `true` if the object is in use.
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
 
-    /// Whether it was in use at the peak.
+    /// Returns `true` if it was in use at the peak.
     pub fn was_at_peak(&self) -> bool {
         self.was_at_peak
     }
@@ -69,22 +69,22 @@ impl Sample {
         self.taken
     }
 
-    /// The number of the thread that allocated it.
+    /// Returns the number of the thread that allocated it.
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// The thread's name, padded with zeros.
+    /// Returns the thread's name, padded with zeros.
     pub fn thread_name(&self) -> &[u8; 16] {
         &self.name
     }
 
-    /// Program counter, stack pointer, rbp, rbx, r12 to r15 on x86-64. All 0 if registers are not known.
+    /// Returns the program counter, stack pointer, rbp, rbx, r12 to r15 on x86-64. All 0 if registers are not known.
     pub fn registers(&self) -> &[u64; 8] {
         &self.registers
     }
 
-    /// The stack in words, from the stack pointer on.
+    /// Returns the stack in words, from the stack pointer on.
     pub fn words(&self) -> &[u64] {
         &self.words[..(self.len / 8).min(STACK_WORDS)]
     }
@@ -98,13 +98,13 @@ impl core::fmt::Debug for Sample {
     }
 }
 
-/// The number of bytes that a sample of this size stands for: `size / (1 - exp(-size / rate))`.
+/// Returns the number of bytes that a sample of this size stands for: `size / (1 - exp(-size / rate))`.
 pub(super) fn bytes_of(size: u64, rate: u64) -> u64 {
     let (size, rate) = (size.max(1), rate.max(1));
     if size >= rate { size } else { (rate as f64 * stretch(size as f64 / rate as f64)) as u64 }
 }
 
-/// The probability that an object of this size is sampled: `1 - exp(-size / rate)`, or 1; consistent with
+/// Returns the probability that an object of this size is sampled: `1 - exp(-size / rate)`, or 1; consistent with
 /// [`bytes_of`].
 pub(super) fn odds(size: u64, rate: u64) -> f64 {
     let (size, rate) = (size.max(1), rate.max(1));

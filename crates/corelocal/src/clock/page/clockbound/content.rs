@@ -30,7 +30,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Between what times the true one is, when the clocks show these times: `CLOCK_REALTIME`, and
+    /// Returns between what times the true one is, when the clocks show these times: `CLOCK_REALTIME`, and
     /// `CLOCK_MONOTONIC_COARSE` read after it.
     ///
     /// Constant time. Async-signal-safe.
@@ -98,14 +98,14 @@ pub(super) struct Raw {
     pub(super) marker_counts: u64,
 }
 
-/// The halves of a word, in the order of their addresses.
+/// Returns the halves of a word, in the order of their addresses.
 #[inline(always)]
 fn halves(word: u64) -> [u32; 2] {
     let word = if cfg!(target_endian = "little") { word } else { word.rotate_left(32) };
     [word as u32, (word >> 32) as u32]
 }
 
-/// The word of such halves.
+/// Returns the word of such halves.
 #[inline(always)]
 pub(super) fn of_halves([first, second]: [u32; 2]) -> u64 {
     let word = u64::from(first) | u64::from(second) << 32;

@@ -57,14 +57,14 @@ pub struct Content {
 }
 
 impl Default for Content {
-    /// No counter, no time, of unknown status.
+    /// Returns one with no counter, no time, of unknown status.
     fn default() -> Content {
         decode(&Raw { kinds: NOTHING, ..Raw::default() })
     }
 }
 
 impl Content {
-    /// The time at `counter`, since the scale's epoch, rounded to the nearest nanosecond.
+    /// Returns the time at `counter`, since the scale's epoch, rounded to the nearest nanosecond.
     ///
     /// A counter up to a microsecond behind the point is taken for the point. Constant time.
     /// Async-signal-safe.
@@ -79,7 +79,7 @@ impl Content {
         duration_of_nearest(self.fixed_at(counter)?.time)
     }
 
-    /// Between what times the true one is at `counter`: by the greatest errors of the point and the period.
+    /// Returns between what times the true one is at `counter`: by the greatest errors of the point and the period.
     ///
     /// The status is what the writer said for five seconds after the point; from then on the clock runs free.
     /// From two seconds before a midnight that may have a leap second, bounds are wider by a second on both
@@ -108,7 +108,7 @@ impl Content {
         })
     }
 
-    /// The time at `counter`, and how far it is from the point.
+    /// Returns the time at `counter`, and how far it is from the point.
     #[inline]
     fn fixed_at(&self, counter: u64) -> Result<At, Doubt> {
         if !self.status.is_trusted() {
@@ -138,14 +138,14 @@ impl Content {
         Ok(At { time, passed, ticks, behind: 0 })
     }
 
-    /// Whether a leap second is near that the time here does not know of.
+    /// Returns `true` if a leap second is near that the time here does not know of.
     #[inline]
     fn may_leap(&self) -> bool {
         let is_over = matches!(self.leap, Leap::None | Leap::Inserted | Leap::Deleted);
         self.scale == Scale::Utc && !is_over
     }
 
-    /// What the time may be off by since a midnight between the point and now, or near either.
+    /// Returns what the time may be off by since a midnight between the point and now, or near either.
     #[cold]
     fn leap_error(&self, time: u128, error: u128) -> u128 {
         const SECOND: u128 = 1 << 64;

@@ -32,7 +32,7 @@ impl List {
         List { newest: AtomicPtr::new(NULL), search: AtomicPtr::new(NULL) }
     }
 
-    /// The regions, newest first.
+    /// Returns the regions, newest first.
     pub(in crate::percpu) fn regions(&self) -> impl Iterator<Item = &Region> {
         // Acquire: partner is the Release in `grow`; the header is initialised.
         self.from(self.newest.load(Ordering::Acquire))

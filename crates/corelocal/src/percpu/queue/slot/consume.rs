@@ -149,7 +149,8 @@ impl Slot {
         node
     }
 
-    /// Whether a node is still on the list of `newest`: then the consumer that marked it had not taken the list.
+    /// Returns `true` if a node is still on the list of `newest`: then the consumer that marked it had not taken the
+    /// list.
     ///
     /// # Safety
     /// - All items of the slot are `T`s.
@@ -165,7 +166,7 @@ impl Slot {
         !node.is_null()
     }
 
-    /// Whether `steps` is odd. Called with the lock held.
+    /// Returns `true` if `steps` is odd. Called with the lock held.
     pub(super) fn is_turning(&self) -> bool {
         self.consumers.steps.load(Ordering::Relaxed) % 2 != 0
     }

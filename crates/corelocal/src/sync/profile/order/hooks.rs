@@ -18,7 +18,7 @@ use crate::sync::profile::record::Key;
 use crate::sys::thread::{id, stack};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Whether recording is off in this process for good. Reads the environment if necessary.
+/// Returns `true` if recording is off in this process for good. Reads the environment if necessary.
 pub(in crate::sync) fn is_off() -> bool {
     process_page::get().is_none() && process_page::is_absent()
 }
@@ -63,13 +63,13 @@ impl Drop for Blocking {
     }
 }
 
-/// Whether the page is that of this process: a handler may have forked while the thread waited.
+/// Returns `true` if the page is that of this process: a handler may have forked while the thread waited.
 fn is_still_ours(page: &Page) -> bool {
     process_page::get().is_some_and(|now| core::ptr::eq(now, page))
 }
 
-/// The calling thread took the mutex without waiting, or with a deadline. Returns whether that was recorded; then
-/// `let_go` must be called.
+/// Returns the calling thread took the mutex without waiting, or with a deadline. Returns whether that was recorded;
+/// then `let_go` must be called.
 #[inline(always)]
 pub(in crate::sync) fn took<T>(at: *const T) -> bool {
     // SAFETY: the registers are those of the function that this is inlined into.
@@ -88,7 +88,7 @@ fn key<T>(at: *const T) -> Key {
     Key::new(Kind::Mutex, at.addr())
 }
 
-/// The calling thread's entry, and the right to write to it.
+/// Returns the calling thread's entry, and the right to write to it.
 fn place(page: &'static Page) -> Option<(&'static Thread, Writing<'static>)> {
     let number = id::current();
     let place = page.thread(number).and_then(|thread| Some((thread, thread.write()?)));

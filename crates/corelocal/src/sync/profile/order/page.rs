@@ -136,12 +136,12 @@ impl Page {
         files::read(&self.files_len, &self.files, into)
     }
 
-    /// The entry of the thread with this number.
+    /// Returns the entry of the thread with this number.
     pub(super) fn known_thread(&self, number: u32) -> Option<&Thread> {
         self.places(number).find(|(owner, _)| owner.load(Relaxed) == number).map(|(_, at)| at)
     }
 
-    /// The entry of the thread, made from a free one if necessary. `None` if all belong to others.
+    /// Returns the entry of the thread, made from a free one if necessary. `None` if all belong to others.
     pub(super) fn thread(&self, number: u32) -> Option<&Thread> {
         // No other thread makes an entry for the calling thread.
         self.known_thread(number).or_else(|| {
@@ -160,13 +160,13 @@ impl Page {
         }
     }
 
-    /// All entries, beginning with the one that the thread most likely had.
+    /// Returns all entries, beginning with the one that the thread most likely had.
     fn places(&self, number: u32) -> impl Iterator<Item = (&AtomicU32, &Thread)> {
         let first = number as usize % THREADS;
         (first..first + THREADS).map(|at| (&self.owners[at % THREADS], &self.threads[at % THREADS]))
     }
 
-    /// The entries that belong to threads, with the threads' numbers.
+    /// Returns the entries that belong to threads, with the threads' numbers.
     pub(super) fn threads(&self) -> impl Iterator<Item = (usize, u32)> {
         let all = self.owners.iter().map(|owner| owner.load(Relaxed)).enumerate();
         all.filter(|(_, owner)| *owner != 0)
@@ -176,7 +176,7 @@ impl Page {
         self.threads.get(at)
     }
 
-    /// The pair of these two mutexes; `write` fills in the rest if it is new. `None` if there is no room.
+    /// Returns the pair of these two mutexes; `write` fills in the rest if it is new. `None` if there is no room.
     pub(super) fn pair(
         &self,
         held: u64,
@@ -210,7 +210,7 @@ impl Page {
         None
     }
 
-    /// All complete pairs, with their indices.
+    /// Returns all complete pairs, with their indices.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (usize, &Pair)> {
         // Acquire: partner is the Release in `pair`.
         let all = self.pairs.iter().enumerate();
@@ -223,7 +223,7 @@ impl Page {
 }
 
 impl Thread {
-    /// The right to write, for the calling thread, whose entry it is; `None` if this interrupts such a write.
+    /// Returns the right to write, for the calling thread, whose entry it is; `None` if this interrupts such a write.
     pub(super) fn write(&self) -> Option<Writing<'_>> {
         // Relaxed: a handler runs in this thread.
         (self.busy.swap(BUSY, Relaxed) == 0).then_some(Writing(self))
@@ -270,7 +270,7 @@ impl Thread {
         self.states[at].load(Acquire)
     }
 
-    /// The slots in this state, with their mutexes.
+    /// Returns the slots in this state, with their mutexes.
     pub(super) fn all(&self, state: u64) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let all = (0..DEPTH).filter(move |at| self.state(*at) == state);
         all.map(|at| (at, self.key(at)))
@@ -303,7 +303,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Pair {
-    /// The mutex that was held, and the one that was locked.
+    /// Returns the mutex that was held, and the one that was locked.
     pub(super) fn locks(&self) -> [u64; 2] {
         [&self.held, &self.taken].map(|word| word.load(Relaxed))
     }

@@ -21,21 +21,21 @@ use crate::sys::process::words::Variable;
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether recording is certainly off.
+/// Returns `true` if recording is certainly off.
 #[inline(always)]
 pub(super) fn is_absent() -> bool {
     // Relaxed: a page's address is loaded again before it is used.
     PAGE.load(Relaxed) == OFF
 }
 
-/// The page, if the environment asks for one.
+/// Returns the page, if the environment asks for one.
 pub(super) fn get() -> Option<&'static Page> {
     // Acquire: partner is the Release in `make`.
     let page = PAGE.load(Acquire);
     if page == OFF { None } else { known(page).or_else(|| get_slowly(page)) }
 }
 
-/// The page at this address, if it belongs to this process.
+/// Returns the page at this address, if it belongs to this process.
 fn known(page: *mut Page) -> Option<&'static Page> {
     if page == OFF || process_page::is_busy(page) {
         return None;
@@ -55,8 +55,8 @@ fn get_slowly(before: *mut Page) -> Option<&'static Page> {
     }
 }
 
-/// The page once the thread that makes it is done, which takes milliseconds. So locks of other threads in that time
-/// are recorded, too. Bounded: this may be a signal handler in that thread.
+/// Returns the page once the thread that makes it is done, which takes milliseconds. So locks of other threads in that
+/// time are recorded, too. Bounded: this may be a signal handler in that thread.
 #[cold]
 #[inline(never)]
 fn wait_for_maker() -> *mut Page {

@@ -63,7 +63,7 @@ impl Piece {
         read.is_some()
     }
 
-    /// The length in words, limited to the capacity, whatever another process wrote.
+    /// Returns the length in words, limited to the capacity, whatever another process wrote.
     fn len(&self) -> usize {
         (self.len.load(Relaxed) as usize).min(WORDS)
     }

@@ -99,7 +99,7 @@ pub struct Holding {
 }
 
 impl LockOrder {
-    /// The record of this process, if its environment asked for one.
+    /// Returns the record of this process, if its environment asked for one.
     pub fn of_this_process() -> Option<LockOrder> {
         process_page::get().map(|page| LockOrder { page: NonNull::from(page), _mapping: None })
     }
@@ -123,17 +123,17 @@ impl LockOrder {
         unsafe { self.page.as_ref() }
     }
 
-    /// The process's own number.
+    /// Returns the process's own number.
     pub fn process(&self) -> u32 {
         self.page().process.load(Relaxed) as u32
     }
 
-    /// How long ago the process began to record.
+    /// Returns how long ago the process began to record.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(now().saturating_sub(self.page().began.load(Relaxed)))
     }
 
-    /// What was not recorded for want of room.
+    /// Returns what was not recorded for want of room.
     pub fn missed(&self) -> Missed {
         let page = self.page();
         let [threads, depth, pairs] =
@@ -142,12 +142,13 @@ impl LockOrder {
         Missed { threads, depth, pairs }
     }
 
-    /// All pairs, in no order. Each occurs once, or rarely twice, when two threads arrived at once.
+    /// Returns all pairs, in no order. Each occurs once, or rarely twice, when two threads arrived at once.
     pub fn pairs(&self) -> impl Iterator<Item = LockPair> + '_ {
         self.page().pairs().map(|(at, pair)| LockPair::of(at, pair))
     }
 
-    /// Threads that hold a mutex or wait for one at about this moment; in a process that has ended, at its end.
+    /// Returns the threads that hold a mutex or wait for one at about this moment; in a process that has ended, at its
+    /// end.
     ///
     /// As long as a thread waits for a mutex that another one holds, neither changes. So a cycle of such threads that
     /// is unchanged in two readings is a deadlock.
@@ -156,7 +157,7 @@ impl LockOrder {
         all.map(|(place, thread)| LockThread { thread, place })
     }
 
-    /// The mutexes that a thread holds, and the one that it waits for.
+    /// Returns the mutexes that a thread holds, and the one that it waits for.
     pub fn holdings(&self, thread: &LockThread) -> impl Iterator<Item = Holding> + '_ {
         let place = self.place(thread);
         let entry = move |at| {
@@ -204,7 +205,7 @@ impl LockOrder {
         self.page().pair_at(pair.at).is_some_and(read)
     }
 
-    /// The program's file and libraries when the record began: see
+    /// Returns the program's file and libraries when the record began: see
     /// [`Profile::read_files`](super::super::Profile::read_files).
     pub fn read_files(&self, into: &mut [u8; FILES_BYTES]) -> usize {
         self.page().read_files(into)

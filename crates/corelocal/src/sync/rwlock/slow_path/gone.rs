@@ -3,18 +3,18 @@
 use super::*;
 
 impl<S: Scope> Raw<S> {
-    /// Whether the writer or upgradable reader did not survive a fork.
+    /// Returns `true` if the writer or upgradable reader did not survive a fork.
     pub(in crate::sync::rwlock) fn is_left_behind(state: State) -> bool {
         let is_held = state.has(WRITING | UPGRADABLE) && S::FUTEX == futex::Scope::Private;
         is_held && owner_tag::who::<TAG_BITS>(state.holder()) == Holder::Gone
     }
 
-    /// Whether the writer did not survive a fork.
+    /// Returns `true` if the writer did not survive a fork.
     pub(in crate::sync::rwlock) fn has_gone_writer(state: State) -> bool {
         state.has(WRITING) && Self::is_left_behind(state)
     }
 
-    /// Whether the upgradable reader did not survive a fork.
+    /// Returns `true` if the upgradable reader did not survive a fork.
     pub(in crate::sync::rwlock) fn has_gone_upgradable(state: State) -> bool {
         state.has(UPGRADABLE) && Self::is_left_behind(state)
     }
@@ -117,7 +117,7 @@ impl<S: Scope> Raw<S> {
         Self::wake_everybody(this);
     }
 
-    /// Whether the caller would wait for readers that may be gone, or for itself.
+    /// Returns `true` if the caller would wait for readers that may be gone, or for itself.
     ///
     /// Readers are anonymous. But there were some at the fork, and one thread of those is still here, the first of
     /// the process. If that thread waits, only readers that came after the fork can leave.

@@ -16,7 +16,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of zeros, of no file, to be read only.
+    /// Maps `len` bytes of zeros, of no file, to be read only.
     pub(crate) fn of_zeros(len: usize) -> Result<Mapping, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
@@ -24,7 +24,7 @@ impl Mapping {
         if at == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { at: at.cast(), len }) }
     }
 
-    /// Where it begins: a multiple of the page size.
+    /// Returns where it begins: a multiple of the page size.
     #[inline(always)]
     pub(crate) fn at(&self) -> *mut u8 {
         self.at

@@ -4,6 +4,7 @@
 # It does not see what happens inside the library's own memory, which comes from mmap, nor what
 # critical sections access, which are assembly: for these there are drop counts in the tests, the model
 # and `corelocal torture`. Children of tests end without a look at leaks.
+# Long: six minutes for a world in which no user runs.
 # Builds in: asan
 # Needs: a compiler whose target has the sanitizer's runtime (rustup's for x86-64 and arm64 Linux, stable
 # or nightly), ptrace(2) for the search for leaks.

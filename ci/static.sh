@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Static world: the command and the library's tests linked without a dynamic loader, where libc
 # publishes its rseq area differently and nothing can be looked up at run time.
+# Long: four minutes, and what it builds is used by ci/kernels.
 # Builds in: static
 # Needs: cargo, a C linker with the static libc, readelf.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"

@@ -4,6 +4,7 @@
 # nothing points to any more. Tests that start themselves in a child do that outside of valgrind: refused
 # system calls and limits of memory are for the program, not for its interpreter. And an optimised program that uses
 # every container, lock and clock for the first time, without suppressions.
+# Long: six minutes; a change of sys/, rseq/ or the start of a thread wants it.
 # Needs: valgrind.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 

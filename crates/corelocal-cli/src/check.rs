@@ -191,7 +191,7 @@ fn object(out: &mut String, report: &Report, width: usize) {
 }
 
 /// Shortens a name: C++ has some of a thousand letters, whose ends tell most.
-fn brief(place: &Place) -> String {
+fn shortened(place: &Place) -> String {
     const HEAD: usize = 60;
     const TAIL: usize = 30;
     let mut place = place.clone();
@@ -212,10 +212,10 @@ fn whereabouts(report: &Report, finding: &Finding) -> (String, Vec<String>) {
     let section = finding.section.and_then(|index| report.sections.get(index));
     match section {
         Some(section) if *place == section.descriptor => (
-            format!("{}, the section {}", brief(place), brief(&section.start)),
+            format!("{}, the section {}", shortened(place), shortened(&section.start)),
             section.start.source.clone(),
         ),
-        _ => (brief(place), place.source.clone()),
+        _ => (shortened(place), place.source.clone()),
     }
 }
 

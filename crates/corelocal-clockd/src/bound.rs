@@ -28,7 +28,7 @@
 //! under way, s = |k + f| for the kernel's correction k, since it goes on if chronyd dies. The reader counts time
 //! by a clock that is slewed too, so D = (U + s) / (1 - s). A slew that begins later moves
 //! the clock from one place within the bound towards another one. That holds while chronyd lives, so such a page
-//! expires soon (`BELIEVED` in `keeper.rs`).
+//! expires soon (`BELIEVED` in `state_tracker.rs`).
 //!
 //! # Without chronyd
 //! The kernel knows an error that grows by its tolerance, 500 ppm. P is then the clock's mean rate over the last

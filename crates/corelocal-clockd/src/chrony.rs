@@ -110,7 +110,7 @@ impl Place {
         })
     }
 
-    fn ask(&self, request: &[u8; BYTES]) -> io::Result<Tracking> {
+    fn query(&self, request: &[u8; BYTES]) -> io::Result<Tracking> {
         match self {
             Place::Socket(path) => {
                 let until = Instant::now() + PATIENCE;
@@ -237,12 +237,12 @@ impl Tracking {
     ///
     /// # Errors
     /// Why the last place gave none.
-    pub fn ask(places: &[Place]) -> Result<(Tracking, &Place), String> {
+    pub fn query(places: &[Place]) -> Result<(Tracking, &Place), String> {
         let mut why = "no address of chronyd is known".to_owned();
         for place in places {
             let asked = random()
                 .map_err(|error| io::Error::new(error.kind(), format!("no random number: {error}")))
-                .and_then(|sequence| place.ask(&Tracking::request(sequence)));
+                .and_then(|sequence| place.query(&Tracking::request(sequence)));
             match asked {
                 Ok(tracking) => return Ok((tracking, place)),
                 Err(error) => why = format!("chronyd does not answer at {place}: {error}"),

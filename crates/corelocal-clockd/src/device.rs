@@ -76,7 +76,7 @@ impl Device {
         (now, rose)
     }
 
-    fn read(&mut self) -> Result<Marks, corelocal::clock::page::Doubt> {
+    fn read(&mut self) -> Result<Marks, corelocal::clock::page::ReadError> {
         let content = self.page.content()?;
         let has_generation = content.flags & vmclock::flags::GENERATION_PRESENT != 0;
         Ok(Marks {

@@ -84,7 +84,7 @@ impl Kernel {
     ///
     /// # Errors
     /// What the kernel answered: `EPERM` under some seccomp filters.
-    pub fn ask() -> io::Result<Kernel> {
+    pub fn query() -> io::Result<Kernel> {
         // SAFETY: integers, of which zero is a value; no mode: nothing is set.
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: valid for reads and writes.
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_kernel_answers() {
-        match Kernel::ask() {
+        match Kernel::query() {
             Ok(here) => assert!(here.drift_ppb > 0),
             Err(error) => eprintln!("skipped: the_kernel_answers: adjtimex: {error}"),
         }

@@ -8,7 +8,7 @@
 //!   source.rs       which of them is believed
 //!   device.rs       what the hypervisor says of disruptions (/dev/vmclock0)
 //!   bound.rs        the published rate and bound, and why truth lies within it
-//!   keeper.rs       point, jumps, status: what is published
+//!   state_tracker.rs       point, jumps, status: what is published
 //!   place.rs        where it is published unless --file says so
 //!   reply_socket.rs the socket that chronyd replies to
 //!   lib.rs          the file, the rhythm, the end
@@ -26,10 +26,10 @@ mod bound;
 mod chrony;
 mod device;
 mod discipline;
-mod keeper;
 mod place;
 mod reply_socket;
 mod source;
+mod state_tracker;
 
 use std::ffi::CString;
 use std::io::ErrorKind;
@@ -50,8 +50,8 @@ use corelocal_support::units::signed_time;
 use self::chrony::Place;
 use self::device::Device;
 use self::discipline::{Discipline, Whose};
-use self::keeper::Keeper;
 use self::source::Asker;
+use self::state_tracker::StateTracker;
 use args::Encoding;
 
 pub use args::ClockdArgs;
@@ -89,15 +89,15 @@ fn publish<P: page::Encoding>(
     let mut file = File::<P>::create(&path)?;
     let recoveries = file.publisher.recoveries();
     let counted = file.publisher.last().map(|last| jumps(last).saturating_sub(recoveries));
-    let mut keeper = Keeper::new(clock, by_counter, counted, device);
-    keeper.calibrate();
+    let mut state_tracker = StateTracker::new(clock, by_counter, counted, device);
+    state_tracker.calibrate();
     let places = args.chrony.clone().map_or_else(Place::usual, |place| (vec![place], None));
     let mut asker = Asker::new(args.source, places, clock, args.max_error);
 
     // Readers of the line below find a content in the file.
-    let mut discipline = asker.ask()?;
+    let mut discipline = asker.query()?;
     let (recovered, last) = (file.publisher.has_recovered(), file.publisher.last().is_some());
-    file.publish(&keeper.state(&discipline, is_marker), &keeper)?;
+    file.publish(&state_tracker.state(&discipline, is_marker), &state_tracker)?;
     let took_over = match (recovered, last) {
         (true, _) => "; its last writer died during a publication; continuing its page",
         (false, true) => "; continuing the page of an earlier writer",
@@ -110,7 +110,7 @@ fn publish<P: page::Encoding>(
         path_line(&path),
         args.encoding.name(),
         args.every,
-        says(&discipline, &asker, &keeper),
+        says(&discipline, &asker, &state_tracker),
     ));
 
     let end = args.time.map(|time| Instant::now() + time);
@@ -124,27 +124,28 @@ fn publish<P: page::Encoding>(
             break "in time".to_owned();
         }
         // A source that fell silent may come back.
-        let now =
-            asker.ask().unwrap_or(Discipline { whose: discipline.whose, ..Discipline::unknown() });
+        let now = asker
+            .query()
+            .unwrap_or(Discipline { whose: discipline.whose, ..Discipline::unknown() });
         let last = std::mem::replace(&mut discipline, now);
         if last.whose != discipline.whose {
-            let _ = output::print(format_args!("{}\n", says(&discipline, &asker, &keeper)));
+            let _ = output::print(format_args!("{}\n", says(&discipline, &asker, &state_tracker)));
         }
-        let state = keeper.state(&discipline, is_marker);
+        let state = state_tracker.state(&discipline, is_marker);
         if !file.is_there() {
             // Removed, replaced or cut short: readers that come now look there.
             drop(file);
             file = File::create(&path)?;
         }
-        file.publish(&state, &keeper)?;
+        file.publish(&state, &state_tracker)?;
         publications += 1;
     };
     // (2)
-    let mut state = keeper.state(&asker.ask().unwrap_or(discipline), is_marker);
+    let mut state = state_tracker.state(&asker.query().unwrap_or(discipline), is_marker);
     if state.status == Status::Synchronized {
         state.status = Status::FreeRunning;
     }
-    file.publish(&state, &keeper)?;
+    file.publish(&state, &state_tracker)?;
     output::finish(
         format_args!("ended {ended} after {publications} publications\n"),
         ExitCode::SUCCESS,
@@ -152,7 +153,7 @@ fn publish<P: page::Encoding>(
 }
 
 /// Returns what is known of the clock, and by whom.
-fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
+fn says(discipline: &Discipline, asker: &Asker, state_tracker: &StateTracker) -> String {
     let whose = asker.whose(discipline);
     let known = match discipline.status {
         Status::Synchronized | Status::FreeRunning => {
@@ -173,7 +174,7 @@ fn says(discipline: &Discipline, asker: &Asker, keeper: &Keeper) -> String {
         Some(unasked) => format!("{known}; {unasked}"),
         None => known,
     };
-    match keeper.device() {
+    match state_tracker.device() {
         Some(device) => {
             format!("{known}; disruptions are copied from {}", path_line(device.path()))
         }
@@ -196,9 +197,13 @@ impl<P: page::Encoding> File<P> {
         Ok(File { publisher, path: path.to_owned() })
     }
 
-    /// Publishes what the keeper just said, under the hypervisor's marker that it had seen before.
-    fn publish(&mut self, state: &page::State, keeper: &Keeper) -> Result<(), page::PublishError> {
-        let marker = keeper.device().map(Device::marker);
+    /// Publishes what the state_tracker just said, under the hypervisor's marker that it had seen before.
+    fn publish(
+        &mut self,
+        state: &page::State,
+        state_tracker: &StateTracker,
+    ) -> Result<(), page::PublishError> {
+        let marker = state_tracker.device().map(Device::marker);
         self.publisher.publish_under(marker, &P::Content::from(state))
     }
 

@@ -28,7 +28,7 @@ use super::discipline::{Discipline, Kernel, WORST_PPB, Whose};
 pub enum Source {
     /// chronyd where it answers, else the kernel
     Auto,
-    /// What the clock's keeper told the kernel (adjtimex)
+    /// What the clock's state_tracker told the kernel (adjtimex)
     Kernel,
     /// chronyd alone
     Chrony,
@@ -94,8 +94,8 @@ impl Asker {
     ///
     /// # Errors
     /// A sentence, if the required source does not answer.
-    pub fn ask(&mut self) -> anyhow::Result<Discipline> {
-        let asked = Kernel::ask();
+    pub fn query(&mut self) -> anyhow::Result<Discipline> {
+        let asked = Kernel::query();
         if let Some(most) = self.vouched {
             return Ok(asked
                 .map_or_else(|_| Discipline::unknown(), Discipline::from)
@@ -127,7 +127,7 @@ impl Asker {
         let now = Instant::now();
         if self.next.is_none_or(|next| now >= next) {
             let asked = Point::now(self.clock);
-            match Tracking::ask(&self.places) {
+            match Tracking::query(&self.places) {
                 Ok((tracking, place)) => {
                     let answered = Point::now(self.clock);
                     self.said = Some(Said { tracking, at: now, asked, answered });

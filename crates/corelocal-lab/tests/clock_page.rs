@@ -14,7 +14,7 @@ use clock_bound_vmclock::shm::{VMClockClockStatus, VMClockShmBody};
 use clock_bound_vmclock::shm_reader::VMClockShmReader;
 use clock_bound_vmclock::shm_writer::{VMClockShmWrite, VMClockShmWriter};
 use corelocal::clock::page::{
-    Doubt, Leap, Publisher, Refusal, Smearing, Status, Subscriber, clockbound, vmclock,
+    Leap, Publisher, ReadError, Refusal, Smearing, Status, Subscriber, clockbound, vmclock,
 };
 use nix::sys::time::TimeSpec;
 use tempfile::TempDir;
@@ -142,7 +142,7 @@ fn we_read_clockbounds_page() {
     let mut writer = ShmWriter::new(&file.0).expect("a writer");
     // Version 0, until the first publication, or 2 of generation 0.
     match Subscriber::<clockbound::Page>::open(file.c()) {
-        Ok(mut subscriber) => assert_eq!(subscriber.content(), Err(Doubt::Blank)),
+        Ok(mut subscriber) => assert_eq!(subscriber.content(), Err(ReadError::Blank)),
         Err(refusal) => assert_eq!(refusal, Refusal::Version(0)),
     }
     writer.write(&their_bound(1));
@@ -161,7 +161,9 @@ fn we_read_clockbounds_page() {
                         assert_eq!(*content, our_bound(content.bound_ns));
                         seen += 1;
                     }
-                    Err(doubt) => assert!(matches!(doubt, Doubt::Odd | Doubt::Changing), "{doubt}"),
+                    Err(doubt) => {
+                        assert!(matches!(doubt, ReadError::Odd | ReadError::Changing), "{doubt}")
+                    }
                 }
             }
             seen

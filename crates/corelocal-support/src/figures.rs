@@ -34,7 +34,7 @@ pub fn tick(value: f64) -> String {
 }
 
 /// Returns a value for a matrix, where columns are dear: below 1 with two digits instead of three.
-pub fn brief(value: f64) -> String {
+pub fn short_figure(value: f64) -> String {
     if (0.1..0.995).contains(&value.abs()) { format!("{value:.2}") } else { figure(value) }
 }
 

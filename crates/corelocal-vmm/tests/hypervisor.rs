@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{env, fmt, fs, hint, thread};
 
-use corelocal::clock::page::Doubt;
+use corelocal::clock::page::ReadError;
 use corelocal::clock::page::pvclock::{Content, GUEST_STOPPED, Page, Reading, STABLE};
 use corelocal_vmm::{Machine, Unavailable, Vcpu};
 
@@ -92,7 +92,7 @@ fn at_rest(page: &Page) -> Content {
 }
 
 /// The reader under test.
-fn read(page: &Page) -> Result<Reading, Doubt> {
+fn read(page: &Page) -> Result<Reading, ReadError> {
     page.read(counter)
 }
 
@@ -361,7 +361,7 @@ fn counters_that_differ_are_refused() {
         };
         assert_eq!(both(&mut first, &mut second)?, [Ok(()); 2]);
         second.set_counter_offset(-1_000_000_000)?;
-        assert_eq!(both(&mut first, &mut second)?, [Err(Doubt::Unstable); 2]);
+        assert_eq!(both(&mut first, &mut second)?, [Err(ReadError::Unstable); 2]);
         // Equal again, they are believed again.
         first.set_counter_offset(0)?;
         second.set_counter_offset(0)?;

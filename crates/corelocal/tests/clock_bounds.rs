@@ -4,7 +4,7 @@
 #![cfg(not(miri))]
 
 mod adjusting;
-mod keeper;
+mod restorer;
 mod sandbox;
 mod storm;
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corelocal::clock::page::{
-    Bounds, Doubt, Encoding, PublishError, Publisher, Refusal, Status, Subscriber, clockbound,
+    Bounds, Encoding, PublishError, Publisher, ReadError, Refusal, Status, Subscriber, clockbound,
     pvclock, vmclock,
 };
 use pages::{File, leave, numbered, reap};
@@ -135,7 +135,7 @@ fn files_that_are_no_pages_are_refused() {
     // As a publisher leaves it that is killed before its first write.
     drop(create::<clockbound::Page>(&file).unwrap());
     let blank = Subscriber::<clockbound::Page>::open(file.c()).unwrap().content().err();
-    assert_eq!(blank, Some(Doubt::Blank));
+    assert_eq!(blank, Some(ReadError::Blank));
     write(&[b'x'; 5000]);
     for refusal in [
         refused::<vmclock::Page>(&file),
@@ -210,7 +210,7 @@ fn bounds_through_files() {
     let file = File::new();
     let mut publisher = Publisher::<clockbound::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<clockbound::Page>::open(file.c()).unwrap();
-    assert_eq!(subscriber.bounds(), Err(Doubt::Blank));
+    assert_eq!(subscriber.bounds(), Err(ReadError::Blank));
     let as_of = coarse_now();
     let content = clockbound::Content {
         as_of,
@@ -231,10 +231,10 @@ fn bounds_through_files() {
     let file = File::new();
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
-    assert_eq!(subscriber.bounds(|| 0), Err(Doubt::Untrusted(Status::Unknown)));
+    assert_eq!(subscriber.bounds(|| 0), Err(ReadError::Untrusted(Status::Unknown)));
     let unbounded = vmclock::Content { flags: 0, ..numbered::<vmclock::Page>(1 << 40) };
     publisher.publish(&unbounded).unwrap();
-    assert_eq!(subscriber.bounds(|| unbounded.counter), Err(Doubt::Unbounded));
+    assert_eq!(subscriber.bounds(|| unbounded.counter), Err(ReadError::Unbounded));
     assert!(subscriber.now(|| unbounded.counter).is_ok());
 }
 
@@ -258,7 +258,7 @@ fn readers_of_pvclock_doubt_a_counter_that_was_set_back() {
         assert_eq!(at(content.counter - behind), Ok(5), "{behind} ticks behind");
     }
     for behind in [2000, 1 << 39, 1 << 40] {
-        assert_eq!(at(content.counter - behind), Err(Doubt::Range), "{behind} ticks behind");
+        assert_eq!(at(content.counter - behind), Err(ReadError::Range), "{behind} ticks behind");
     }
 }
 
@@ -271,7 +271,7 @@ fn readers_compare_the_disruption_marker() {
         hypervisor.publish(&vmclock::Content { disruptions, ..Default::default() }).unwrap();
     };
     disrupt(7);
-    let disrupted = Doubt::Untrusted(Status::Disrupted);
+    let disrupted = ReadError::Untrusted(Status::Disrupted);
 
     let file = File::new();
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
@@ -331,7 +331,7 @@ fn readers_compare_the_disruption_marker() {
     };
     publisher.publish(&content).unwrap();
     if subscriber.watch(c"/dev/null").is_err() {
-        assert_eq!(subscriber.bounds(), Err(Doubt::Unwatched));
+        assert_eq!(subscriber.bounds(), Err(ReadError::Unwatched));
     }
     subscriber.watch(device.c()).unwrap();
     assert!(subscriber.bounds().is_ok());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
-use corelocal::clock::page::{Doubt, Publisher, Subscriber, clockbound, pvclock, vmclock};
+use corelocal::clock::page::{Publisher, ReadError, Subscriber, clockbound, pvclock, vmclock};
 use pages::{File, Numbered, leave, numbered, reap};
 
 /// A page that threads and signal handlers read while another thread publishes, moved from cpu to cpu.
@@ -29,7 +29,7 @@ fn a_storm_of_readers_sees_no_torn_content() {
                 }
                 READ.fetch_add(1, Ordering::Relaxed);
             }
-            Err(Doubt::Odd | Doubt::Changing) => {}
+            Err(ReadError::Odd | ReadError::Changing) => {}
             Err(_) => _ = WRONG.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -79,7 +79,10 @@ fn kill<P: Numbered>() {
                             whole.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(doubt) => {
-                            assert!(matches!(doubt, Doubt::Odd | Doubt::Changing), "{doubt}");
+                            assert!(
+                                matches!(doubt, ReadError::Odd | ReadError::Changing),
+                                "{doubt}"
+                            );
                             let last = subscriber.last().map(P::number);
                             assert!(last.is_none_or(|last| last.is_some()));
                             thread::yield_now();
@@ -113,7 +116,7 @@ fn kill<P: Numbered>() {
                     false
                 }
                 Err(doubt) => {
-                    assert_eq!(doubt, Doubt::Odd, "round {round}");
+                    assert_eq!(doubt, ReadError::Odd, "round {round}");
                     true
                 }
             };
@@ -160,7 +163,7 @@ fn recoveries_are_disruptions() {
     bytes[12] = 1;
     fs::write(&file.0, &bytes).unwrap();
     let mut subscriber = Subscriber::<vmclock::Page>::open(file.c()).unwrap();
-    assert_eq!(subscriber.content(), Err(Doubt::Odd));
+    assert_eq!(subscriber.content(), Err(ReadError::Odd));
     let mut publisher = Publisher::<vmclock::Page>::create(file.c()).unwrap();
     assert!(publisher.has_recovered() && publisher.recoveries() == 1);
     let content = vmclock::Content { disruptions: 40, ..numbered::<vmclock::Page>(5) };

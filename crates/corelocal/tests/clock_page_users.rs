@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use corelocal::clock::page::{
-    Doubt, Encoding, Publisher, Refusal, Subscriber, clockbound, pvclock, vmclock,
+    Encoding, Publisher, ReadError, Refusal, Subscriber, clockbound, pvclock, vmclock,
 };
 use forked::End;
 use pages::{File, Numbered, numbered};
@@ -86,7 +86,7 @@ fn cut<P: Encoding>() {
     for len in [0, 1, 8, size_of::<P>() - 1] {
         assert_eq!(subscriber.content(), Ok(&numbered::<P>(7)));
         fs::write(&file.0, &whole[..len]).unwrap();
-        assert_eq!(subscriber.content().err(), Some(Doubt::Cut), "{len} bytes");
+        assert_eq!(subscriber.content().err(), Some(ReadError::Cut), "{len} bytes");
         assert_eq!((subscriber.last(), subscriber.recoveries()), (Some(&numbered::<P>(7)), None));
         assert!(format!("{subscriber:?}").contains("Cut"));
         fs::write(&file.0, &whole).unwrap();
@@ -130,7 +130,7 @@ fn copies<P: Numbered>() {
                     assert!(P::number(content).is_some(), "torn: {content:?}");
                     whole += 1;
                 }
-                Err(Doubt::Odd | Doubt::Changing) => refused += 1,
+                Err(ReadError::Odd | ReadError::Changing) => refused += 1,
                 Err(doubt) => panic!("{doubt}"),
             }
         }

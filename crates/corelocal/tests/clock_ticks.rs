@@ -8,7 +8,7 @@
 
 mod adjusting;
 mod forked;
-mod keeper;
+mod restorer;
 mod sandbox;
 mod storm;
 

@@ -12,10 +12,10 @@
 //! `CORELOCAL_MAY_SET_TIME=1` also lets the time of day be set, by an hour and back: for guests.
 #![cfg(not(miri))]
 
+mod between_vdso;
 mod cpus;
-mod keeper;
+mod restorer;
 mod sandbox;
-mod sandwich;
 mod storm;
 
 use std::ffi::CString;
@@ -27,10 +27,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::{env, fs, io, mem, thread};
 
+use between_vdso::{CLOCKS, Tally, judge, vdso};
 use corelocal::clock::{self, Backend};
-use keeper::Keeper;
+use restorer::Restorer;
 use sandbox::{run_in_child, skip};
-use sandwich::{CLOCKS, Tally, judge, vdso};
 
 /// One test at a time changes the machine's clock, and none measures meanwhile but its own.
 fn alone() -> MutexGuard<'static, ()> {
@@ -47,7 +47,7 @@ fn on_all_cpus(count: u64) -> [Tally; CLOCKS.len()] {
     let each = count / (cpus as u64 + 2);
     let reader = |number: u32, moves: bool| {
         cpus::hop(number);
-        sandwich::readings(each, |turn| {
+        between_vdso::readings(each, |turn| {
             if moves {
                 cpus::hop(number.wrapping_add(turn as u32));
             }
@@ -82,7 +82,7 @@ fn reading_meanwhile(body: impl FnOnce()) -> [Tally; CLOCKS.len()] {
                     cpus::hop(number);
                     let mut total = [Tally::default(); CLOCKS.len()];
                     while !done.load(Ordering::Relaxed) {
-                        sum(&mut total, &sandwich::readings(4 * sandwich::BATCH, |_| ()));
+                        sum(&mut total, &between_vdso::readings(4 * between_vdso::BATCH, |_| ()));
                     }
                     total
                 })
@@ -142,7 +142,7 @@ fn slewed<R>(test: &str, body: impl FnOnce() -> R) -> R {
             return body();
         }
     };
-    let keeper = Keeper::new(|| drop(frequency(Some(original)))).unwrap();
+    let restorer = Restorer::new(|| drop(frequency(Some(original)))).unwrap();
     let done = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         scope.spawn(|| {
@@ -160,7 +160,7 @@ fn slewed<R>(test: &str, body: impl FnOnce() -> R) -> R {
         let _told = OnDrop(|| done.store(true, Ordering::Relaxed));
         body()
     });
-    drop(keeper);
+    drop(restorer);
     result
 }
 
@@ -172,14 +172,14 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// The sandwich sees a clock that is wrong, by what any back-end may not be.
+/// The comparison with the vDSO notices a clock that is wrong, by what any back-end may not be.
 #[test]
 fn a_wrong_clock_is_caught() {
     let _alone = alone();
     let early = || vdso(libc::CLOCK_MONOTONIC) - 3_000_000;
     let late = || vdso(libc::CLOCK_MONOTONIC) + 3_000_000;
     for ours in [early as fn() -> u64, late] {
-        let tally = sandwich::batch(sandwich::Clock { ours, ..CLOCKS[0] });
+        let tally = between_vdso::batch(between_vdso::Clock { ours, ..CLOCKS[0] });
         assert!(tally.outside > tally.readings() / 2, "{tally:?}");
     }
 }
@@ -294,10 +294,10 @@ impl Sources {
         Some(Sources { current, other, _lock: lock_clock_source() })
     }
 
-    /// The other one, until the keeper is dropped.
-    fn switch(&self) -> Keeper {
+    /// The other one, until the restorer is dropped.
+    fn switch(&self) -> Restorer {
         let (path, name) = (CString::new(SOURCE).unwrap(), self.current.as_bytes());
-        let keeper = Keeper::new(|| {
+        let restorer = Restorer::new(|| {
             // SAFETY: a path that ends in NUL, a valid range, and what open gave.
             unsafe {
                 let file = libc::open(path.as_ptr(), libc::O_WRONLY);
@@ -305,9 +305,9 @@ impl Sources {
                 libc::close(file);
             }
         });
-        let keeper = keeper.unwrap();
+        let restorer = restorer.unwrap();
         fs::write(SOURCE, &self.other).unwrap();
-        keeper
+        restorer
     }
 }
 
@@ -327,10 +327,10 @@ fn the_clock_source_is_switched() {
         judge(&reading_meanwhile(|| {
             for round in 0..3 {
                 pause(20);
-                let keeper = sources.switch();
+                let restorer = sources.switch();
                 pause(5 + 5 * round);
                 println!("meanwhile {:?}", clock::status());
-                drop(keeper);
+                drop(restorer);
             }
             pause(50);
         }));
@@ -345,9 +345,9 @@ fn started_with_another_clock_source() {
     let unchanged = |_: &mut Command| ();
     run_in_child(TEST, unchanged, || {
         let Some(sources) = Sources::find(TEST) else { return };
-        let keeper = sources.switch();
+        let restorer = sources.switch();
         judge(&reading_meanwhile(|| pause(20)));
-        drop(keeper);
+        drop(restorer);
         judge(&reading_meanwhile(|| pause(20)));
     });
 }
@@ -371,7 +371,7 @@ fn the_time_of_day_is_set() {
     let _alone = alone();
     clock::settle();
     // Others see it with their next sample.
-    let exact = sandwich::is_exact();
+    let exact = between_vdso::is_exact();
     let mut tallies = reading_meanwhile(|| {
         for by in [HOUR, -HOUR].repeat(5) {
             pause(20);

@@ -5,9 +5,9 @@
 //! What a clock knew about the page is then wrong, and must be found out by the next reading.
 #![cfg(not(miri))]
 
+mod between_vdso;
 mod forked;
 mod sandbox;
-mod sandwich;
 mod storm;
 
 use std::ffi::CStr;
@@ -15,10 +15,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{env, io};
 
+use between_vdso::{CLOCKS, judge, vdso};
 use corelocal::clock;
 use forked::End;
 use sandbox::{run_in_child, skip};
-use sandwich::{CLOCKS, judge, vdso};
 
 /// What a forked child ends with: right; wrong at once; wrong after the best back-end was looked for again; or
 /// that it cannot be tried here.
@@ -38,7 +38,7 @@ fn fork_and(body: impl FnOnce() -> i32) -> i32 {
 /// Reads each clock so often, before and after the best back-end was looked for again.
 fn right_or_wrong(readings: u64) -> i32 {
     let count = CLOCKS.len() as u64 * readings;
-    let right = || sandwich::readings(count, |_| ()).iter().all(|tally| tally.outside == 0);
+    let right = || between_vdso::readings(count, |_| ()).iter().all(|tally| tally.outside == 0);
     if !right() {
         return WRONG;
     }
@@ -144,7 +144,7 @@ fn take_another_sample() {
     // SAFETY: a valid time.
     unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
     for clock in CLOCKS {
-        let _ = sandwich::batch(clock);
+        let _ = between_vdso::batch(clock);
     }
 }
 
@@ -161,7 +161,7 @@ fn into_a_time_namespace_and_back() {
         let away = open(c"/proc/self/ns/time_for_children");
         for _ in 0..3 {
             for namespace in [away, home] {
-                let exact = sandwich::is_exact();
+                let exact = between_vdso::is_exact();
                 if enter(namespace).is_err() {
                     return CANNOT;
                 }
@@ -199,6 +199,6 @@ fn started_in_a_time_namespace() {
         let outside: u64 = env::var("OUTSIDE").unwrap().parse().unwrap();
         assert!(vdso(libc::CLOCK_MONOTONIC) > outside + DAY);
         clock::settle();
-        judge(&sandwich::readings(storm::scaled(1_000_000), |_| ()));
+        judge(&between_vdso::readings(storm::scaled(1_000_000), |_| ()));
     });
 }

@@ -1,17 +1,17 @@
 //! A `percpu::Lock` in children that are forked while other threads of the parent hold its parts: forms that would wait
 //! panic, `try_` forms fail, and checked forms give what was held back with a new value.
 
+mod child_checks;
 mod cpus;
 mod forked;
-mod judged;
 mod sandbox;
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use child_checks::{check, fork, panic_of};
 use corelocal::cid::{self, Cid};
 use corelocal::percpu::{Lock, Shard};
-use judged::{check, fork, panic_of};
 use sandbox::run_in_child;
 
 type Values = Lock<Vec<u32>>;

@@ -3,7 +3,7 @@
 
 mod asleep;
 mod forked;
-mod kept;
+mod leaked;
 mod sandbox;
 mod storm;
 
@@ -314,7 +314,7 @@ where
     L: Sync + 'static,
     G: OwnedGuard + DerefMut<Target = u64>,
 {
-    let lock: &'static L = kept::kept(lock);
+    let lock: &'static L = leaked::forever(lock);
     let changed = Condvar::new();
     let last = scaled(1_000).max(10);
     thread::scope(|scope| {
@@ -356,7 +356,7 @@ fn every_exclusive_lock() {
 #[test]
 fn an_owner_dies_while_one_waits() {
     // SAFETY: kept.
-    let mutex: &RobustMutex<u64> = kept::kept(unsafe { RobustMutex::new(0) });
+    let mutex: &RobustMutex<u64> = leaked::forever(unsafe { RobustMutex::new(0) });
     let changed = Condvar::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| match changed.wait_owned(mutex.lock().unwrap()) {

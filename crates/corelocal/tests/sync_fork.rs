@@ -4,8 +4,8 @@
 //! Tests whose children start threads or panic run in a process of their own, and fork while no thread of theirs
 //! begins or ends: a lock of libc's or std's that the harness has just then would stay locked in the child.
 
+mod child_checks;
 mod forked;
-mod judged;
 mod pthreads;
 mod sandbox;
 mod storm;
@@ -17,10 +17,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use child_checks::{FOR_EVER, check, fork, panic_of};
 use corelocal::sync::{
     Condvar, Deadline, Mutex, MutexGuard, ReentrantMutex, RobustError, RobustMutex, RwLock, Shared,
 };
-use judged::{FOR_EVER, check, fork, panic_of};
 use sandbox::{When, run_in_child};
 use storm::{Tell, scaled};
 

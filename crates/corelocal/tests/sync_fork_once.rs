@@ -3,8 +3,8 @@
 //! Tests whose children start threads or panic run in a process of their own, and fork while no thread of theirs
 //! begins or ends: a lock of libc's or std's that the harness has just then would stay locked in the child.
 
+mod child_checks;
 mod forked;
-mod judged;
 mod pthreads;
 mod sandbox;
 
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
+use child_checks::{FOR_EVER, check, fork, panic_of};
 use corelocal::sync::{Deadline, LazyLock, Once, OnceLock};
-use judged::{FOR_EVER, check, fork, panic_of};
 use sandbox::run_in_child;
 
 /// The thread that forks goes on with it in the child, and is told there that it is in the middle of it.

@@ -3,7 +3,7 @@
 
 mod asleep;
 mod forked;
-mod kept;
+mod leaked;
 mod oracle;
 mod sandbox;
 mod storm;
@@ -17,13 +17,13 @@ use corelocal::sync::{
     LockError, PiCondvar, PiMutex, PiMutexGuard, Private, RobustMutex, RobustPiMutex, Scope, Shared,
 };
 use forked::{End, fork};
-use kept::kept;
+use leaked::forever;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
 
 fn leaked<T, S: Scope>(value: T) -> &'static PiMutex<T, S> {
-    kept(PiMutex::with_scope(value))
+    forever(PiMutex::with_scope(value))
 }
 
 fn is_shared<S: Scope>() -> bool {
@@ -401,7 +401,7 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     }
     // Without inheritance it waits: else nothing would be shown.
     // SAFETY: leaked, so neither moved nor freed.
-    let plain: &RobustMutex<()> = kept(unsafe { RobustMutex::new(()) });
+    let plain: &RobustMutex<()> = forever(unsafe { RobustMutex::new(()) });
     let (waited_plain, before_middle) = inversion(|| plain.lock().unwrap());
     if before_middle {
         return sandbox::skip(NAME, "threads are not run by their priority here, or not at once");
@@ -410,7 +410,7 @@ fn a_middle_priority_does_not_keep_the_highest_waiting() {
     let (waited, before_middle) = inversion(|| inherits.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited:?}");
     // SAFETY: leaked, so neither moved nor freed.
-    let both: &RobustPiMutex<()> = kept(unsafe { RobustPiMutex::with_scope(()) });
+    let both: &RobustPiMutex<()> = forever(unsafe { RobustPiMutex::with_scope(()) });
     let (waited_robust, before_middle) = inversion(|| both.lock().unwrap());
     assert!(before_middle, "the highest waited for the middle one: {waited_robust:?}");
     eprintln!("the highest waited {waited:?}, robust {waited_robust:?}, plain {waited_plain:?}");
@@ -493,7 +493,7 @@ impl oracle::Ours for Mutex {
 #[test]
 fn libc_agrees() {
     for seed in 1..=storm::scaled(60).max(3) {
-        let mutex = kept(Mutex(PiMutex::new(())));
+        let mutex = forever(Mutex(PiMutex::new(())));
         let kind = oracle::Kind { robust: false, inherits: true };
         if !oracle::agree(mutex, kind, 200, seed * 0x9e37_79b9) {
             return sandbox::skip("libc_agrees", "libc has no mutexes of this kind here");

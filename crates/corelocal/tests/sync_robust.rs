@@ -3,7 +3,7 @@
 //! are in `sync_robust_deaths.rs`.
 
 mod forked;
-mod kept;
+mod leaked;
 mod oracle;
 mod pthreads;
 mod sandbox;
@@ -19,7 +19,7 @@ use corelocal::sync::{
     RobustMutexGuard, Scope, Shared, Waiting,
 };
 use forked::{End, fork, next};
-use kept::kept;
+use leaked::forever;
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ type Outcome<'a, T, S, W> = Result<
 /// A mutex that stays for ever.
 fn leaked<T, S: Scope, W: Waiting>(value: T) -> &'static RobustMutex<T, S, W> {
     // SAFETY: leaked, so neither moved nor freed.
-    kept(unsafe { RobustMutex::with_scope(value) })
+    forever(unsafe { RobustMutex::with_scope(value) })
 }
 
 fn dead<T, S: Scope, W: Waiting>(outcome: Outcome<'_, T, S, W>) -> Recovered<'_, T, S, W> {
@@ -297,7 +297,7 @@ fn is_shared<S: Scope>() -> bool {
 }
 
 fn robust_pthread(inherits: bool) -> &'static std::cell::UnsafeCell<libc::pthread_mutex_t> {
-    let mutex = kept(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+    let mutex = forever(std::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
     let mut kind = MaybeUninit::uninit();
     // SAFETY: initialised by the first call; the mutex is leaked.
     unsafe {
@@ -408,7 +408,7 @@ impl<W: Waiting> oracle::Ours for Mutex<W> {
 fn scripts<W: Waiting>(inherits: bool) {
     for seed in 1..=storm::scaled(60).max(3) {
         // SAFETY: leaked, so neither moved nor freed.
-        let mutex = kept(Mutex::<W>(unsafe { RobustMutex::with_scope(()) }));
+        let mutex = forever(Mutex::<W>(unsafe { RobustMutex::with_scope(()) }));
         let kind = oracle::Kind { robust: true, inherits };
         if !oracle::agree(mutex, kind, 200, seed * 0x9e37_79b9) {
             return sandbox::skip("libc_agrees", "libc has no robust mutexes of this kind here");

@@ -2,7 +2,7 @@
 //! behind. `CORELOCAL_TEST_DEATHS` sets how many are killed.
 
 mod forked;
-mod kept;
+mod leaked;
 mod storm;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use corelocal::sync::{
     Inherit, LockError, Plain, Private, RobustError, RobustMutex, Shared, Waiting,
 };
 use forked::{End, fork, next};
-use kept::kept;
+use leaked::forever;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -167,7 +167,7 @@ fn every_lock_of_a_killed_process_is_found() {
 /// A mutex that stays for ever.
 fn leaked<W: Waiting>(pair: [u64; 2]) -> &'static RobustMutex<[u64; 2], Private, W> {
     // SAFETY: leaked, so neither moved nor freed.
-    kept(unsafe { RobustMutex::with_scope(pair) })
+    forever(unsafe { RobustMutex::with_scope(pair) })
 }
 
 /// Threads lock and unlock while their process forks: in each child every lock is had within a moment.

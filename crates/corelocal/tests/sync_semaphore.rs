@@ -1,7 +1,7 @@
 //! Semaphores: permits as values, counts under storms, and what a forked child has of them.
 
+mod child_checks;
 mod forked;
-mod judged;
 mod sandbox;
 mod storm;
 
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use child_checks::{check, fork};
 use corelocal::sync::{Deadline, Semaphore, Shared};
-use judged::{check, fork};
 use sandbox::run_in_child;
 use storm::scaled;
 

@@ -1,7 +1,7 @@
 //! Waiting for several things: exactly one is taken, or all are, and no wake-up is lost on others.
 
 mod asleep;
-mod kept;
+mod leaked;
 mod mapped;
 mod storm;
 
@@ -84,7 +84,7 @@ fn no_wake_up_is_lost() {
 /// Both sleep; the second permit comes before the first one is taken, or right after: both go.
 fn two_go(wait: fn(&'static Semaphore)) {
     for _ in 0..storm::scaled(200).max(5) {
-        let permits = kept::kept(Semaphore::new(0));
+        let permits = leaked::forever(Semaphore::new(0));
         let (tell, told) = std::sync::mpsc::channel();
         let takers = [(); 2].map(|()| {
             let tell = tell.clone();

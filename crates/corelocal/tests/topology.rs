@@ -1,6 +1,6 @@
 //! What is read from /sys and /proc, on made-up machines and on this one.
 
-use corelocal::sys::topology::{CgroupCpus, CgroupVersion, CpuSet, Root, Source, Topology};
+use corelocal::sys::topology::{CgroupCpus, CgroupVersion, CpuSet, FsRoot, Source, Topology};
 use std::path::Path;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/topology/");
@@ -8,7 +8,7 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/topo
 fn read(machine: &str) -> Topology {
     let root = format!("{FIXTURES}{machine}");
     assert!(Path::new(&root).is_dir(), "no fixture {root}");
-    Topology::read(Root::at(&root))
+    Topology::read(FsRoot::at(&root))
 }
 
 fn cpus(list: &str) -> CpuSet {
@@ -41,7 +41,7 @@ fn numa() {
     let topology = read("numa");
     assert_eq!(topology.nodes.set, "0,2".parse().unwrap());
     let root = format!("{FIXTURES}numa");
-    let root = Root::at(&root);
+    let root = FsRoot::at(&root);
     assert_eq!(root.node_cpus(0), Some(cpus("0-3")));
     assert_eq!(root.node_cpus(1), None);
     assert_eq!(root.node_cpus(2), Some(cpus("4-7")));
@@ -72,9 +72,9 @@ fn damaged_files_count_as_missing() {
 
 #[test]
 fn nothing_there() {
-    let here = Topology::read(Root::SYSTEM);
+    let here = Topology::read(FsRoot::SYSTEM);
     for root in ["/nonexistent", &"/x".repeat(3000), "a\0b"] {
-        let topology = Topology::read(Root::at(root));
+        let topology = Topology::read(FsRoot::at(root));
         assert_eq!(topology.possible.source, Source::Affinity);
         assert_eq!(topology.present.source, Source::Unknown);
         assert!(topology.nr_possible_ids() > here.affinity.set.max().unwrap());
@@ -83,7 +83,7 @@ fn nothing_there() {
 
 #[test]
 fn this_machine() {
-    let topology = Topology::read(Root::SYSTEM);
+    let topology = Topology::read(FsRoot::SYSTEM);
     let within = |inner: CpuSet, outer: CpuSet| inner.iter().all(|cpu| outer.contains(cpu));
     assert!(within(topology.affinity.set, topology.possible.set));
     assert!(within(topology.online.set, topology.possible.set));
@@ -92,7 +92,7 @@ fn this_machine() {
     let parallelism = std::thread::available_parallelism().unwrap().get();
     assert!(parallelism <= topology.affinity.set.count());
     for node in &topology.nodes.set {
-        assert!(within(Root::SYSTEM.node_cpus(node).unwrap(), topology.possible.set));
+        assert!(within(FsRoot::SYSTEM.node_cpus(node).unwrap(), topology.possible.set));
     }
     if let Ok(list) = std::fs::read_to_string("/sys/devices/system/cpu/possible") {
         assert_eq!(topology.possible.set.to_string(), list.trim_end());

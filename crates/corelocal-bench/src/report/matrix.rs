@@ -5,7 +5,7 @@
 //! - Every column has a cell for each line; where there is no figure it is [`NONE`].
 //! - A mean is taken only over lines that every measured contestant has, so that means compare.
 
-use corelocal_support::figures::{NONE, align, brief, mean, ratio, x_name};
+use corelocal_support::figures::{NONE, align, mean, ratio, short_figure, x_name};
 use corelocal_support::schema::{Point, Row, Table};
 
 use super::columns;
@@ -43,7 +43,7 @@ pub fn matrices(table: &Table) -> Vec<Matrix> {
         table,
         format!("median {}", table.unit),
         &|point| Some(point.stat.median),
-        brief,
+        short_figure,
     )];
     let range = |point: &Point| Some(100.0 * (point.stat.q3 - point.stat.q1) / point.stat.median);
     let percent = |value: f64| format!("{value:.0}%");
@@ -55,7 +55,7 @@ pub fn matrices(table: &Table) -> Vec<Matrix> {
     }
     for extra in columns::extras(table) {
         let median = |point: &Point| Some(point.extra.get(extra)?.median);
-        all.push(matrix(table, format!("median {extra}"), &median, brief));
+        all.push(matrix(table, format!("median {extra}"), &median, short_figure));
     }
     all
 }

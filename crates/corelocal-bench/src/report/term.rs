@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use corelocal_support::console::{OURS, grid, heading, keep_whole, lines};
-use corelocal_support::figures::{NONE, align, brief, figure, percent, wrap};
+use corelocal_support::figures::{NONE, align, figure, percent, short_figure, wrap};
 use corelocal_support::measure::noise;
 use corelocal_support::schema::{Machine, Point, Source, Table};
 use corelocal_support::verdict::Verdict;
@@ -61,7 +61,7 @@ pub fn table(table: &Table, width: usize) -> String {
             }
         }
         Some(x_label) => {
-            let median = |p: &Point| Some(columns::marked(p, brief(p.stat.median)));
+            let median = |p: &Point| Some(columns::marked(p, short_figure(p.stat.median)));
             let mut medians = columns::scaling(table, &median);
             let mut caption =
                 format!("median {} by {x_label}; spread: the widest quartile range", table.unit);
@@ -73,7 +73,8 @@ pub fn table(table: &Table, width: usize) -> String {
             let _ = writeln!(out, "  {caption}");
             out.push_str(&figures(table, medians, width));
             for extra in columns::extras(table) {
-                let medians = columns::scaling(table, &|p| Some(brief(p.extra.get(extra)?.median)));
+                let medians =
+                    columns::scaling(table, &|p| Some(short_figure(p.extra.get(extra)?.median)));
                 let _ = writeln!(out, "\n  median {extra} by {x_label}");
                 out.push_str(&figures(table, medians, width));
             }

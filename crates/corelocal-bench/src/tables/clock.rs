@@ -84,7 +84,7 @@ fn with_rivals(contest: Contest<Watched>) -> Contest<Watched> {
     });
     let contest = ["minstant", "fastant"].into_iter().fold(contest, |contest, name| {
         let row = |how: &str| Row::new(name, format!("{name} Instant::now{how}"));
-        match foreign::rival(name) {
+        match foreign::load_clock(name) {
             Err(why) => contest.unavailable(row(""), format!("{why:#}")),
             Ok(rival) => {
                 let how = if rival.is_fast { "" } else { ", by the system's clock" };

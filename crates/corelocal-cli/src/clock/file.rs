@@ -16,7 +16,8 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::anyhow;
 use corelocal::clock::page::{
-    Bounds, Doubt, Encoding, Leap, Period, Refusal, Scale, Subscriber, clockbound, pvclock, vmclock,
+    Bounds, Encoding, Leap, Period, ReadError, Refusal, Scale, Subscriber, clockbound, pvclock,
+    vmclock,
 };
 use serde::Serialize;
 
@@ -115,7 +116,7 @@ fn vmclock(name: &CString) -> Result<Page, Refusal> {
     page.max_error_ns = has(vmclock::flags::MAX_ERROR_VALID).then_some(content.max_error_ns);
     page.tai_offset_s = has(vmclock::flags::TAI_OFFSET_VALID).then_some(content.tai_offset);
     if content.counter_kind != vmclock::COUNTER_TSC || cfg!(not(target_arch = "x86_64")) {
-        return Ok(page.doubted(Doubt::Blank));
+        return Ok(page.doubted(ReadError::Blank));
     }
     let now = counter::read();
     let period = Period { fraction: content.period, shift: content.period_shift };
@@ -167,7 +168,7 @@ fn pvclock(name: &CString) -> Result<Page, Refusal> {
         Err(doubt) => return Ok(page.doubted(doubt)),
     };
     if cfg!(not(target_arch = "x86_64")) {
-        return Ok(page.doubted(Doubt::Blank));
+        return Ok(page.doubted(ReadError::Blank));
     }
     let since = content.nanoseconds_at(counter::read());
     page.age_s = since.ok().map(|now| now.saturating_sub(content.nanoseconds) as f64 / 1e9);
@@ -191,7 +192,7 @@ impl Page {
         }
     }
 
-    fn doubted(self, doubt: Doubt) -> Page {
+    fn doubted(self, doubt: ReadError) -> Page {
         Page { doubt: Some(doubt.to_string()), ..self }
     }
 

@@ -6,12 +6,12 @@
 
 use proptest::prelude::*;
 
-use corelocal::clock::page::{Doubt, Status, clockbound, vmclock};
+use corelocal::clock::page::{ReadError, Status, clockbound, vmclock};
 
 use super::super::chrony::Tracking;
 use super::super::discipline::{Discipline, Kernel};
-use super::super::keeper::Keeper;
 use super::super::source;
+use super::super::state_tracker::StateTracker;
 use super::*;
 
 const HERTZ: f64 = 2e9;
@@ -171,15 +171,16 @@ impl Machine {
 
 /// What clockd knows.
 struct Clockd {
-    by_counter: Keeper,
-    by_clock: Keeper,
+    by_counter: StateTracker,
+    by_clock: StateTracker,
     said: Option<(Tracking, Point)>,
 }
 
 impl Clockd {
     fn new() -> Clockd {
-        let keeper = |by_counter| Keeper::new(libc::CLOCK_REALTIME, by_counter, None, None);
-        Clockd { by_counter: keeper(true), by_clock: keeper(false), said: None }
+        let state_tracker =
+            |by_counter| StateTracker::new(libc::CLOCK_REALTIME, by_counter, None, None);
+        Clockd { by_counter: state_tracker(true), by_clock: state_tracker(false), said: None }
     }
 
     fn asks(&mut self, machine: &Machine) {
@@ -207,7 +208,7 @@ fn holds(page: &vmclock::Content, machine: &Machine) -> Result<(), TestCaseError
     match page.bounds_at(machine.point().counter) {
         Ok(bounds) => within(bounds.earliest.as_secs_f64(), machine, bounds.latest.as_secs_f64()),
         // No rate yet; or too old, which is not to say anything wrong.
-        Err(Doubt::Untrusted(Status::Disrupted) | Doubt::Expired) => Ok(()),
+        Err(ReadError::Untrusted(Status::Disrupted) | ReadError::Expired) => Ok(()),
         Err(doubt) => Err(TestCaseError::fail(format!("{doubt}"))),
     }
 }

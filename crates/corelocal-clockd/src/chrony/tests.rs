@@ -149,7 +149,7 @@ fn an_answer_over_udp() {
     });
     let absent = Place::Socket(PathBuf::from("/no/such/place/chronyd.sock"));
     let places = [absent, place];
-    let (tracking, whose) = Tracking::ask(&places).unwrap();
+    let (tracking, whose) = Tracking::query(&places).unwrap();
     chronyd.join().unwrap();
     assert_eq!(whose, &places[1]);
     assert_eq!((tracking.reference, tracking.stratum), (GOOD.reference, GOOD.stratum));
@@ -166,7 +166,7 @@ fn an_answer_over_a_socket() {
     let place = [Place::Socket(path)];
     // The receiver does not read: the sender is not blocked for long.
     let began = Instant::now();
-    assert!(Tracking::ask(&place).unwrap_err().contains("chronyd.sock"));
+    assert!(Tracking::query(&place).unwrap_err().contains("chronyd.sock"));
     assert!(began.elapsed() < Duration::from_secs(20));
     let chronyd = thread::spawn(move || {
         let mut request = [0; 1024];
@@ -178,7 +178,7 @@ fn an_answer_over_a_socket() {
             let _ = socket.send_to(&refusal, from.as_pathname().unwrap());
         }
     });
-    let why = Tracking::ask(&place).unwrap_err();
+    let why = Tracking::query(&place).unwrap_err();
     chronyd.join().unwrap();
     assert!(why.contains("status 2"), "{why}");
     // (3)
@@ -190,8 +190,8 @@ fn an_answer_over_a_socket() {
 fn nobody_there_is_known_at_once() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let began = Instant::now();
-    assert!(Tracking::ask(&[Place::Address(free)]).is_err());
-    assert!(Tracking::ask(&[]).is_err());
+    assert!(Tracking::query(&[Place::Address(free)]).is_err());
+    assert!(Tracking::query(&[]).is_err());
     assert!(began.elapsed() < Duration::from_secs(20));
     assert!(Place::parse("chrony").is_err() && Place::parse("127.0.0.1").is_err());
 }
@@ -243,7 +243,7 @@ fn nobody_can_guess_a_sequence_number() {
     let chronyd = UdpSocket::bind("127.0.0.1:0").unwrap();
     let place = [Place::Address(chronyd.local_addr().unwrap())];
     let numbers = [(); 4].map(|()| {
-        let _ = Tracking::ask(&place);
+        let _ = Tracking::query(&place);
         let mut request = [0; 1024];
         let (_, from) = chronyd.recv_from(&mut request).unwrap();
         assert!(from.ip().is_loopback());

@@ -54,31 +54,31 @@ fn who_is_asked() {
     let nowhere = || (vec![Place::Socket("/no/such/chronyd.sock".into())], None);
     let mut auto = Asker::new(Source::Auto, nowhere(), libc::CLOCK_REALTIME, None);
     let mut alone = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, None);
-    assert!(alone.ask().unwrap_err().to_string().contains("--chrony"));
-    match auto.ask() {
+    assert!(alone.query().unwrap_err().to_string().contains("--chrony"));
+    match auto.query() {
         Ok(now) => assert_eq!(auto.whose(&now), "by the kernel"),
         Err(error) => eprintln!("skipped: who_is_asked: {error:#}"),
     }
     let unasked = || (nowhere().0, Some("port 323 was not asked".to_owned()));
     let mut partly = Asker::new(Source::Auto, unasked(), libc::CLOCK_REALTIME, None);
-    if let Ok(now) = partly.ask() {
+    if let Ok(now) = partly.query() {
         assert_eq!(partly.unasked(&now), Some("port 323 was not asked"));
         assert_eq!(auto.unasked(&now), None);
     }
     let mut partly = Asker::new(Source::Chrony, unasked(), libc::CLOCK_REALTIME, None);
-    assert!(partly.ask().unwrap_err().to_string().contains("; port 323 was not asked"));
+    assert!(partly.query().unwrap_err().to_string().contains("; port 323 was not asked"));
     // It falls silent after it had spoken.
     (auto.said, alone.said) = (Some(said()), Some(said()));
-    assert!(auto.ask().is_ok_and(|now| now.whose == Whose::Kernel) || auto.said.is_none());
-    let now = alone.ask().unwrap();
+    assert!(auto.query().is_ok_and(|now| now.whose == Whose::Kernel) || auto.said.is_none());
+    let now = alone.query().unwrap();
     assert_eq!((now.status, now.whose), (Status::FreeRunning, Whose::Chrony));
     assert!(alone.whose(&now).contains("no longer answers"));
     if let Some(at) = Instant::now().checked_sub(SILENT * 2) {
         alone.said = Some(Said { at, ..said() });
-        assert!(alone.ask().is_err());
+        assert!(alone.query().is_err());
     }
     let vouched = Some(Duration::from_micros(5));
     let mut vouched = Asker::new(Source::Chrony, nowhere(), libc::CLOCK_REALTIME, vouched);
-    let now = vouched.ask().unwrap();
+    let now = vouched.query().unwrap();
     assert_eq!((now.max_error_ns, now.whose), (5_000, Whose::User));
 }

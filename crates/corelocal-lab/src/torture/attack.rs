@@ -113,7 +113,7 @@ impl Place<'_> {
         let inside = self.code().contains(step.address);
         let mut events = self.follow(session, watched, inside)?;
         if disturbance == Disturbance::Revoke {
-            session.rival(victim::GIVE_BACK)?;
+            session.order_rival(victim::GIVE_BACK)?;
         }
         session.end()?;
         session.place(0);
@@ -304,8 +304,8 @@ fn disturb(session: &mut Session, disturbance: Disturbance) -> Result<Option<lib
             session.place(1);
             return Ok(Some(0));
         }
-        Disturbance::Conflict => return Ok(session.rival(victim::OPERATE)?.then_some(0)),
-        Disturbance::Revoke => return Ok(session.rival(victim::REVOKE)?.then_some(0)),
+        Disturbance::Conflict => return Ok(session.order_rival(victim::OPERATE)?.then_some(0)),
+        Disturbance::Revoke => return Ok(session.order_rival(victim::REVOKE)?.then_some(0)),
         Disturbance::Signal => Reaction::Operate,
         Disturbance::Fork => Reaction::Fork,
         Disturbance::Unregister => Reaction::Unregister,

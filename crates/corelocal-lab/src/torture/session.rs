@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Gives the rival an order while the target is stopped. False if it is refused.
-    pub fn rival(&mut self, order: u8) -> Result<bool, Lost> {
+    pub fn order_rival(&mut self, order: u8) -> Result<bool, Lost> {
         self.orders.write_all(&[order])?;
         let answer = self.answers.recv_timeout(LIMIT).map(|answer| answer == order);
         answer

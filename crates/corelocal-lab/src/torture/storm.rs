@@ -13,7 +13,7 @@
 //!   lives.rs       short-lived containers
 //!   worker.rs      a thread and its life
 //!   torment.rs     the disturbances
-//!   duel.rs        an owner and a visitor of one lock, at the same moment
+//!   visits.rs      an owner and a visitor of one lock, at the same moment
 //! ```
 //!
 //! Invariants:
@@ -21,11 +21,11 @@
 //! - A handler only operates and keeps accounts, since it may interrupt anything.
 
 mod bins;
-mod duel;
 mod heap;
 mod lives;
 mod objects;
 mod torment;
+mod visits;
 mod worker;
 
 use std::sync::Arc;
@@ -36,16 +36,16 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::allowed_cpus;
-pub use duel::{Biased, Pair, duel};
 use objects::{Accounts, Objects};
+pub use visits::{Biased, Pair, visits};
 use worker::Worker;
 
 /// The time between two checks of the workers.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The time between two calls of `progress`.
 const NEWS: Duration = Duration::from_millis(200);
-/// The duration of a duel, and of the pause until the next one.
-const DUEL: Duration = Duration::from_millis(5);
+/// The duration of one run of visits, and of the pause until the next one.
+const VISITS: Duration = Duration::from_millis(5);
 const REST: Duration = Duration::from_millis(45);
 /// Further violations are not recorded.
 const MOST_VIOLATIONS: usize = 20;
@@ -154,7 +154,7 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         let (shared, cpus) = (shared.clone(), cpus.clone());
         thread::spawn(move || torment::torment(&shared, &cpus, Random::new(seed)))
     };
-    let duels = {
+    let visits = {
         let shared = shared.clone();
         thread::spawn(move || fight(&shared))
     };
@@ -201,7 +201,7 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
         thread::sleep(PAUSE);
     }
     let _ = tormentor.join();
-    match duels.join() {
+    match visits.join() {
         Ok(Ok(locks)) => totals.operations.locks += locks,
         Ok(Err(sentence)) => totals.violation(sentence),
         Err(_) => totals.violation("a thread panicked".to_owned()),
@@ -212,11 +212,11 @@ pub fn rage(time: Duration, seed: u64, progress: &mut dyn FnMut(&Totals)) -> Tot
     totals
 }
 
-/// Runs duels until the storm is over. Returns how often a lock was acquired, or the violation.
+/// Runs visits until the storm is over. Returns how often a lock was acquired, or the violation.
 fn fight(shared: &Shared) -> Result<u64, String> {
     let mut locks = 0;
     while !shared.done.load(Ordering::Relaxed) {
-        locks += duel(&mut corelocal::percpu::Lock::<Pair>::default(), DUEL)?;
+        locks += visits(&mut corelocal::percpu::Lock::<Pair>::default(), VISITS)?;
         thread::sleep(REST);
     }
     Ok(locks)

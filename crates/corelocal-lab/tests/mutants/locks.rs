@@ -1,7 +1,7 @@
 //! Locks that are biased to a cpu, sound and broken: what a section takes there, a visitor takes from afar.
 //!
 //! A fault of the visitor is in no section, so `check` cannot see it and no thread that is stopped in a
-//! section can show it: `torture::storm::duel` must.
+//! section can show it: `torture::storm::visits` must.
 //!
 //! Invariant: the broken lock differs from the sound one in that its visitor keeps no section out.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use std::time::Duration;
 
 use corelocal::sys::membarrier;
-use corelocal_lab::torture::storm::{Biased, Pair, duel};
+use corelocal_lab::torture::storm::{Biased, Pair, visits};
 
 use crate::object::{Index, OFFSETS};
 
@@ -161,7 +161,7 @@ impl Biased for Lock {
 
 /// A fight, and what it showed that must not be.
 fn fight(mut lock: impl Biased) -> Option<String> {
-    duel(&mut lock, Duration::from_millis(100)).err()
+    visits(&mut lock, Duration::from_millis(100)).err()
 }
 
 /// What is wrong with this test: a sound lock that is blamed, or a broken one that is not.

@@ -191,7 +191,7 @@ fn spare_ids() -> u32 {
 }
 
 #[cfg(not(loom))]
-pub(crate) use imp::make_room;
+pub(crate) use imp::free_left_slots;
 
 #[cfg(not(loom))]
 mod imp {
@@ -326,7 +326,7 @@ mod imp {
     /// takes all slots back if more are assigned than the thread has cpus, since some then belong to cpus that are no
     /// longer used. At most once for each number of slots, so that threads confined to different cpus do not repeat
     /// it.
-    pub(crate) fn make_room<I: Revocable>() {
+    pub(crate) fn free_left_slots<I: Revocable>() {
         thaw_left::<I>();
         if super::super::policy() != super::super::Policy::CompactCpu {
             return;

@@ -25,9 +25,9 @@ impl private::Sealed for Cid {
     }
 
     fn assign(id: u32) -> Option<u32> {
-        // The kernel calls in `make_room` are only for ids without a slot.
+        // The kernel calls in `free_left_slots` are only for ids without a slot.
         CIDS.slot_of(id).or_else(|| {
-            frozen::make_room::<Cid>();
+            frozen::free_left_slots::<Cid>();
             CIDS.assign_if(id, 0..capacity(), GIVEN.opener())
         })
     }

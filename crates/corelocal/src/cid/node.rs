@@ -62,7 +62,7 @@ impl Sealed for NodeCid {
         if let Some(slot) = DIRECTORY.slot_of(entry(id)) {
             return Some(slot);
         }
-        frozen::make_room::<NodeCid>();
+        frozen::free_left_slots::<NodeCid>();
         let (id, node) = match sys::rseq::node() {
             Some(_) => (id, node),
             // The id is the cpu's number. The thread may be on another cpu by now: then that one gets its slot.

@@ -101,10 +101,10 @@ macro_rules! content_and_write {
         /// Async-signal-safe.
         ///
         /// # Errors
-        /// [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
+        /// [`ReadError::Odd`] or [`ReadError::Changing`] if every attempt met a writer.
         $(#[$errors])*
         #[inline]
-        pub fn content(&self) -> Result<$Content, Doubt> {
+        pub fn content(&self) -> Result<$Content, ReadError> {
             layout::Layout::read(self, None).map(|(_, content)| content)
         }
 
@@ -142,7 +142,7 @@ pub mod pvclock;
 pub mod vmclock;
 
 pub use clock_state::{Bounds, Leap, Scale, Smearing, State};
-pub use error::{Doubt, PublishError, Refusal};
+pub use error::{PublishError, ReadError, Refusal};
 #[cfg(not(loom))]
 pub use reader::Subscriber;
 pub use status::Status;

@@ -52,7 +52,7 @@ impl fmt::Display for SliceError {
 
 impl core::error::Error for SliceError {}
 
-/// Switches the extension on for the calling thread: from now on [`brief`] has an effect there.
+/// Switches the extension on for the calling thread: from now on [`extend`] has an effect there.
 ///
 /// # Errors
 /// See [`SliceError`]. Requests then have no effect.
@@ -82,10 +82,10 @@ pub fn is_enabled() -> bool {
 /// let _ = slice::enable();
 /// let counts = Mutex::new([0; 8]);
 /// let mut guard = counts.lock();
-/// let brief = slice::brief();
+/// let extension = slice::extend();
 /// guard[3] += 1;
 /// drop(guard);
-/// drop(brief);
+/// drop(extension);
 /// ```
 ///
 /// # Restrictions
@@ -93,25 +93,25 @@ pub fn is_enabled() -> bool {
 /// SIGSEGV. Unlocking a [`Mutex`](crate::sync::Mutex) that others wait for may be a system call, so drop this first.
 /// Requests do not nest: the first one that is dropped ends the extension.
 #[inline]
-pub fn brief() -> Brief {
+pub fn extend() -> Extension {
     let is_asked = sys::is_enabled();
     if is_asked {
         sys::request();
         // The following code is not moved before the request.
         compiler_fence(Ordering::SeqCst);
     }
-    Brief { is_asked, here: PhantomData }
+    Extension { is_asked, here: PhantomData }
 }
 
-/// While it exists its thread requests an extension: see [`brief`].
+/// While it exists its thread requests an extension: see [`extend`].
 #[must_use = "it ends when this is dropped"]
-pub struct Brief {
+pub struct Extension {
     is_asked: bool,
     /// Not `Send`: the request is that of this thread.
     here: PhantomData<*const ()>,
 }
 
-impl Drop for Brief {
+impl Drop for Extension {
     #[inline]
     fn drop(&mut self) {
         if self.is_asked {
@@ -124,9 +124,9 @@ impl Drop for Brief {
     }
 }
 
-impl fmt::Debug for Brief {
+impl fmt::Debug for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Brief").field("is_asked", &self.is_asked).finish()
+        f.debug_struct("Extension").field("is_asked", &self.is_asked).finish()
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(enabled.is_ok(), offered, "{enabled:?}");
             assert_eq!(is_enabled(), offered);
             for _ in 0..1000 {
-                drop(brief());
+                drop(extend());
             }
             if !offered {
                 assert_eq!(enabled, Err(SliceError::Unavailable));

@@ -11,7 +11,7 @@ use super::membarrier::{self, Commands};
 #[cfg(not(loom))]
 use super::once::OnceMap;
 use super::rseq::Registration;
-use super::topology::{Root, Topology};
+use super::topology::{FsRoot, Topology};
 use super::vdso;
 
 /// What this machine's kernel and libc offer to this process.
@@ -147,7 +147,7 @@ impl Caps {
                 clock_gettime: in_vdso(["__vdso_clock_gettime", "__kernel_clock_gettime"]),
                 getcpu: in_vdso(["__vdso_getcpu", "__kernel_getcpu"]),
             },
-            topology: Topology::read(Root::SYSTEM),
+            topology: Topology::read(FsRoot::SYSTEM),
         }
     }
 }

@@ -20,15 +20,15 @@ use super::syscall::syscall;
 
 /// Where /sys and /proc are looked for: a prefix, empty on a real system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Root<'a>(&'a str);
+pub struct FsRoot<'a>(&'a str);
 
-impl<'a> Root<'a> {
+impl<'a> FsRoot<'a> {
     /// The running system.
-    pub const SYSTEM: Root<'static> = Root("");
+    pub const SYSTEM: FsRoot<'static> = FsRoot("");
 
     /// Returns a directory that holds `sys` and `proc`, for tests and for other mount namespaces.
-    pub const fn at(directory: &'a str) -> Root<'a> {
-        Root(directory)
+    pub const fn at(directory: &'a str) -> FsRoot<'a> {
+        FsRoot(directory)
     }
 
     /// Returns the cpus of a NUMA node, online or not, from `/sys/devices/system/node/nodeN/cpulist`.
@@ -53,8 +53,8 @@ impl<'a> Root<'a> {
     /// Returns this root followed by `parts`; `None` if that is too long for a path.
     pub(crate) fn path(self, parts: &[&[u8]]) -> Option<PathBuf> {
         let mut path = match self {
-            Root::SYSTEM => PathBuf::join(&[]),
-            Root(tree) => PathBuf::of_tree(tree.as_bytes()),
+            FsRoot::SYSTEM => PathBuf::join(&[]),
+            FsRoot(tree) => PathBuf::of_tree(tree.as_bytes()),
         }
         .ok()?;
         parts.iter().try_for_each(|part| path.push(part)).ok()?;
@@ -89,9 +89,9 @@ pub struct Sourced<T> {
 /// The machine's cpus and nodes, and which of them this thread may use.
 ///
 /// ```
-/// use corelocal::sys::topology::{Root, Topology};
+/// use corelocal::sys::topology::{FsRoot, Topology};
 ///
-/// let topology = Topology::read(Root::SYSTEM);
+/// let topology = Topology::read(FsRoot::SYSTEM);
 /// assert!(topology.nr_possible_ids() >= topology.online.set.count());
 /// println!("cpus {} possible, {} online", topology.possible.set, topology.online.set);
 /// ```
@@ -106,7 +106,7 @@ pub struct Topology {
     pub online: Sourced<CpuSet>,
     /// Cpus that are plugged in.
     pub present: Sourced<CpuSet>,
-    /// NUMA nodes; their cpus are had from [`Root::node_cpus`]. Unknown also where the kernel is
+    /// NUMA nodes; their cpus are had from [`FsRoot::node_cpus`]. Unknown also where the kernel is
     /// built without NUMA: a machine of one node.
     pub nodes: Sourced<NodeSet>,
     /// Cpus this thread may run on (`sched_getaffinity(2)`).
@@ -121,11 +121,11 @@ impl Topology {
     ///
     /// Never fails: what cannot be read has [`Source::Unknown`]. Uses no heap, but
     /// about 28 KiB of stack (70 KiB in a debug build): not for signal handlers.
-    pub fn read(root: Root<'_>) -> Topology {
+    pub fn read(root: FsRoot<'_>) -> Topology {
         Topology::with_affinity(root, read_affinity())
     }
 
-    fn with_affinity(root: Root<'_>, affinity: Result<Affinity, Errno>) -> Topology {
+    fn with_affinity(root: FsRoot<'_>, affinity: Result<Affinity, Errno>) -> Topology {
         let sysfs = |file: &[u8]| {
             let path = root.path(&[b"/sys/devices/system/cpu/", file])?;
             // There is always one cpu: an empty list is a stand-in for /sys, not a fact.
@@ -212,7 +212,7 @@ fn read_affinity() -> Result<Affinity, Errno> {
 mod tests {
     use super::*;
 
-    const NOWHERE: Root<'static> = Root::at("/nonexistent");
+    const NOWHERE: FsRoot<'static> = FsRoot::at("/nonexistent");
 
     #[test]
     fn without_sys_the_mask_serves() {

@@ -156,7 +156,7 @@ impl Drain {
     }
 
     /// Goes on in the next file, if this one has no room for so many bytes.
-    fn make_room(&mut self, len: usize) -> io::Result<()> {
+    fn rotate_if_full(&mut self, len: usize) -> io::Result<()> {
         let Some(rotation) = &self.rotation else { return Ok(()) };
         if self.at == BUFFERS_AT || self.at + len as u64 <= rotation.most_bytes {
             return Ok(());
@@ -290,7 +290,7 @@ impl Drain {
                 self.words[from - CONTEXT_WORDS..from].copy_from_slice(&context);
                 from -= CONTEXT_WORDS;
             }
-            self.make_room(BUFFER_LEN)?;
+            self.rotate_if_full(BUFFER_LEN)?;
             place = Some((self.at, from - HEAD));
         }
         let (at, skipped) = place.unwrap_or_default();

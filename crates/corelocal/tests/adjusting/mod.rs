@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::{io, mem};
 
-use crate::keeper::Keeper;
+use crate::restorer::Restorer;
 use crate::sandbox::skip;
 
 /// One test at a time changes the machine's clock, and none is surprised by it.
@@ -35,13 +35,13 @@ pub fn adjusting(test: &str, body: impl FnOnce()) {
         Ok(was) => was,
         Err(error) => return skip(test, &format!("the clock cannot be adjusted: {error}")),
     };
-    let keeper = Keeper::new(|| {
+    let restorer = Restorer::new(|| {
         let _ = adjust(|back| {
             *back = was;
             let errors = libc::ADJ_MAXERROR | libc::ADJ_ESTERROR;
             back.modes = libc::ADJ_FREQUENCY | libc::ADJ_STATUS | errors;
         });
     });
-    let _keeper = keeper.unwrap();
+    let _restorer = restorer.unwrap();
     body();
 }

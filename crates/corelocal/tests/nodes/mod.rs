@@ -2,13 +2,13 @@
 
 use std::sync::Barrier;
 
-use corelocal::sys::topology::{Root, Topology};
+use corelocal::sys::topology::{FsRoot, Topology};
 
 /// The nodes that this process may run on, each with its cpus.
 pub fn all() -> Vec<(u32, Vec<usize>)> {
-    let topology = Topology::read(Root::SYSTEM);
+    let topology = Topology::read(FsRoot::SYSTEM);
     let nodes = topology.nodes.set.iter().map(|node| {
-        let cpus = Root::SYSTEM
+        let cpus = FsRoot::SYSTEM
             .node_cpus(node)
             .into_iter()
             .flat_map(|cpus| cpus.iter().collect::<Vec<_>>());

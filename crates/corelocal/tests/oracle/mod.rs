@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::forked::next;
-use crate::kept::kept;
+use crate::leaked::forever;
 
 const THREADS: usize = 3;
 const A_MOMENT: Duration = Duration::from_millis(1);
@@ -58,7 +58,7 @@ impl Theirs {
     /// `None` where libc or the kernel has none such.
     fn leaked(kind: Kind) -> Option<&'static Theirs> {
         let mut attributes = MaybeUninit::uninit();
-        let theirs = kept(Theirs(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        let theirs = forever(Theirs(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
         // SAFETY: initialised by the first call, used by the others; the mutex is leaked.
         let made = unsafe {
             let attributes = {

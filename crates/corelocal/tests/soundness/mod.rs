@@ -140,7 +140,7 @@ pub const PLAIN: &[(&str, bool, bool)] = &[
     ("percpu::area::CellWord<'g, 2>", true, true),
     ("cid::Frozen", false, false),
     ("cid::Frozen<cid::NodeCid>", false, false),
-    ("rseq::slice::Brief", false, false),
+    ("rseq::slice::Extension", false, false),
     ("sync::Condvar", true, true),
     ("sync::PiCondvar", true, true),
     ("sync::Semaphore", true, true),
@@ -417,7 +417,7 @@ pub const REFUSED_TYPES: &[(&str, &str)] = &[
     ("E0624", "fn assigned<I: cid::SlotIndex>() { I::assign(8192); }"),
     ("E0624", "fn given_back<W: sync::Waitable>(it: &W) { it.give_back(); }"),
     ("E0624", "fn adopted<G: sync::CondvarGuard>(it: &G) { it.adopt(&mut |_, _| 5); }"),
-    ("E0133", "fn kept<G: sync::OrphanedGuard>(it: &G) { it.keep(); }"),
+    ("E0133", "fn leaked<G: sync::OrphanedGuard>(it: &G) { it.keep(); }"),
     // What may not be shared between processes.
     ("E0277", "fn safe<T: sync::shared::SharedSafe>() {} safe::<sync::Mutex<u8>>();"),
     (

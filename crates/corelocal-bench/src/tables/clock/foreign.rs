@@ -25,7 +25,7 @@ pub struct Rival {
 ///
 /// # Errors
 /// When the shared object is not where a build leaves it, or cannot be loaded.
-pub fn rival(name: &str) -> anyhow::Result<Rival> {
+pub fn load_clock(name: &str) -> anyhow::Result<Rival> {
     let object = object::rivals()?;
     let symbol = |what| object.symbol(&format!("corelocal_{name}_{what}"));
     let (reads, nanos, fast) = (symbol("reads")?, symbol("nanos")?, symbol("fast")?);
@@ -49,7 +49,7 @@ pub fn others() -> Vec<(&'static str, Read)> {
     let mut clocks: Vec<(&str, Read)> =
         vec![("quanta", Box::new(move || first.elapsed().as_nanos() as u64))];
     for name in ["minstant", "fastant"] {
-        if let Ok(rival) = rival(name) {
+        if let Ok(rival) = load_clock(name) {
             clocks.push((name, Box::new(move || (rival.nanos)())));
         }
     }
@@ -59,7 +59,7 @@ pub fn others() -> Vec<(&'static str, Read)> {
 /// Loads the object of `corelocal-rivals`, whose constructors run in the first call.
 ///
 /// # Errors
-/// As for [`rival`].
+/// As for [`load_clock`].
 pub fn load_rivals() -> anyhow::Result<()> {
     object::rivals().map(|_| ())
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn rivals_tell_the_time() {
         for name in ["minstant", "fastant"] {
-            let rival = match rival(name) {
+            let rival = match load_clock(name) {
                 Ok(rival) => rival,
                 Err(why) => {
                     eprintln!("skipped: rivals_tell_the_time: {why:#}");
@@ -119,6 +119,6 @@ mod tests {
     #[test]
     fn an_unknown_object_is_a_sentence() {
         assert!(Object::load("libnone-such.so").is_err());
-        assert!(rival("none").is_err());
+        assert!(load_clock("none").is_err());
     }
 }

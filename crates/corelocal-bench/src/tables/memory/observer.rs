@@ -19,7 +19,7 @@ use corelocal::cid::{self, Cid};
 use corelocal::percpu::{self, Counter, Histogram, Queue, Stack};
 use corelocal::rseq;
 use corelocal::sys::Registration;
-use corelocal::sys::topology::{Root, Topology};
+use corelocal::sys::topology::{FsRoot, Topology};
 use corelocal_support::measure::affinity::confine;
 use corelocal_support::process::child;
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,7 @@ impl Look {
     /// Leaves the calling thread confined.
     fn run(self) -> anyhow::Result<Seen> {
         if let Some(cpus) = self.cpus {
-            let allowed = Topology::read(Root::SYSTEM).affinity.set;
+            let allowed = Topology::read(FsRoot::SYSTEM).affinity.set;
             let spare = allowed.count().saturating_sub(cpus);
             let cpus: Vec<usize> = allowed.iter().skip(spare).collect();
             confine(&cpus).context("the process could not be confined")?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail};
 use corelocal::rseq;
 use corelocal::sys::Registration;
-use corelocal::sys::topology::{CpuSet, Root, Topology};
+use corelocal::sys::topology::{CpuSet, FsRoot, Topology};
 use corelocal_support::measure::affinity::confine;
 use corelocal_support::measure::noise::Watch;
 use corelocal_support::process::child;
@@ -239,7 +239,7 @@ impl Look {
 
     /// Leaves the calling thread confined.
     fn run(self) -> anyhow::Result<Largest> {
-        let allowed = Topology::read(Root::SYSTEM).affinity.set;
+        let allowed = Topology::read(FsRoot::SYSTEM).affinity.set;
         let mut cpus = self.place.cpus(&allowed);
         if self.place != Place::ConfinedLate {
             if let Some(cpus) = cpus.take() {

@@ -14,7 +14,7 @@ use crate::alloc::config;
 use crate::alloc::layout::range::Range;
 use crate::sys::kernel_clock::coarse_milliseconds;
 use crate::sys::memory::limit;
-use crate::sys::topology::Root;
+use crate::sys::topology::FsRoot;
 use crate::sys::{in_vfork_child, is_on_signal_stack};
 
 /// Time between checks if there is a limit.
@@ -55,7 +55,7 @@ pub fn watch_pressure() -> bool {
     let is_looked_at =
         is_due && !config::is_pressure_ignored() && !in_vfork_child() && !is_on_signal_stack();
     if is_looked_at && DUE.compare_exchange(due, now + period, R, R).is_ok() {
-        let found = look(Root::SYSTEM);
+        let found = look(FsRoot::SYSTEM);
         HAS_LIMIT.store(found.has_limit, R);
         IS_HIGH.store(found.is_high, R);
         if let Some(range) = Range::get() {
@@ -74,7 +74,7 @@ struct Found {
     is_high: bool,
 }
 
-fn look(root: Root<'_>) -> Found {
+fn look(root: FsRoot<'_>) -> Found {
     let nearest = limit::nearest(root);
     let is_near = nearest.is_some_and(|nearest| nearest.is_near());
     let is_high = is_near || limit::stalled(root).is_some_and(|stalled| stalled >= STALLED);
@@ -117,7 +117,7 @@ pub(in crate::alloc) mod tests {
     #[test]
     fn a_limit_that_is_near_and_tasks_that_wait() {
         let folder = tempfile::tempdir().unwrap();
-        let root = || look(Root::at(folder.path().to_str().unwrap()));
+        let root = || look(FsRoot::at(folder.path().to_str().unwrap()));
         let write = |file: &str, text: &str| {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

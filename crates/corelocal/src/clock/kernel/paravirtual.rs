@@ -20,7 +20,7 @@
 use super::page::{KernelPage, Mode};
 use crate::clock::Clock;
 use crate::clock::counter;
-use crate::clock::page::{Doubt, pvclock};
+use crate::clock::page::{ReadError, pvclock};
 use crate::clock::status::Cause;
 use crate::primitive::global::{AtomicU64, Ordering, fence};
 
@@ -35,8 +35,8 @@ pub(in crate::clock) fn count(
 ) -> Result<u64, Cause> {
     match page.read(count) {
         Ok(reading) => Ok(reading.nanoseconds),
-        Err(Doubt::Unstable) => Err(Cause::Unsynchronised),
-        Err(Doubt::Odd | Doubt::Changing) => Err(Cause::UpdateStalled),
+        Err(ReadError::Unstable) => Err(Cause::Unsynchronised),
+        Err(ReadError::Odd | ReadError::Changing) => Err(Cause::UpdateStalled),
         Err(_) => Err(Cause::UnknownLayout),
     }
 }

@@ -33,7 +33,7 @@ mod content;
 use super::layout::{self, Head, Layout};
 use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put};
-use super::{Doubt, Refusal, Status};
+use super::{ReadError, Refusal, Status};
 use crate::primitive::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub use content::Content;
 use content::{Raw, decode, of_halves};
@@ -47,11 +47,11 @@ const SEGMENT_BYTES: u32 = 128;
 /// A page, in any memory.
 ///
 /// ```
-/// use corelocal::clock::page::{Doubt, Status, clockbound};
+/// use corelocal::clock::page::{ReadError, Status, clockbound};
 /// use std::time::Duration;
 ///
 /// let page = clockbound::Page::new();
-/// assert_eq!(page.content(), Err(Doubt::Blank));
+/// assert_eq!(page.content(), Err(ReadError::Blank));
 /// page.write(&clockbound::Content {
 ///     as_of: Duration::from_secs(100),
 ///     void_after: Duration::from_secs(1100),
@@ -65,7 +65,7 @@ const SEGMENT_BYTES: u32 = 128;
 /// // Two seconds later the clock may have drifted another 2 us.
 /// let bounds = content.bounds_at(realtime, Duration::from_secs(102))?;
 /// assert_eq!(bounds.latest - bounds.earliest, Duration::from_micros(84));
-/// # Ok::<(), Doubt>(())
+/// # Ok::<(), ReadError>(())
 /// ```
 #[repr(C)]
 pub struct Page {
@@ -118,7 +118,7 @@ impl Page {
     }
 
     content_and_write!(Content,
-        /// [`Doubt::Blank`] before the first publication; [`Doubt::Malformed`] for times and states that
+        /// [`ReadError::Blank`] before the first publication; [`ReadError::Malformed`] for times and states that
         /// there are not.
     );
 }
@@ -213,7 +213,7 @@ impl Layout for Page {
         &self,
         annex: Option<&Annex>,
         mut clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, Content), Doubt> {
+    ) -> Result<(Mark, R, Content), ReadError> {
         let (mark, (now, raw)) = sequence::read(&self.generation(annex), || {
             let now = clock();
             let raw = Raw {
@@ -229,10 +229,10 @@ impl Layout for Page {
         })?;
         // While the daemon makes its file anew both are 0; a later daemon has another version.
         if mark.number == 0 || raw.version == 0 {
-            return Err(Doubt::Blank);
+            return Err(ReadError::Blank);
         }
         if raw.version != VERSION {
-            return Err(Doubt::Malformed);
+            return Err(ReadError::Malformed);
         }
         Ok((mark, now, decode(&raw)?))
     }

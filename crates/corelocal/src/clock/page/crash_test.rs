@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::layout::Layout as _;
 use super::lock_file::Annex;
-use super::{Doubt, Encoding, Period, State, Status, clockbound, pvclock, vmclock};
+use super::{Encoding, Period, ReadError, State, Status, clockbound, pvclock, vmclock};
 
 std::thread_local! {
     /// How many stores this thread's writer still makes; negative: as many as it likes.
@@ -72,7 +72,7 @@ fn die_everywhere<P: Encoding>(page: &P, annex: Option<&Annex>) {
                 assert_eq!(content, if is_new { numbered::<P>(2) } else { before.1 }, "{stores}");
             }
             Err(doubt) => {
-                assert_eq!(doubt, Doubt::Odd);
+                assert_eq!(doubt, ReadError::Odd);
                 assert!(page.mark(annex).is_odd() && !page.is_current(annex, before.0));
                 deaths += 1;
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with a page, told apart: with its content ([`Doubt`]), with its file ([`Refusal`]),
+//! What can go wrong with a page, told apart: with its content ([`ReadError`]), with its file ([`Refusal`]),
 //! with its publication ([`PublishError`]).
 
 use core::fmt;
@@ -10,13 +10,13 @@ use crate::sys::file::trust::Refused;
 /// Why a page gave no time.
 ///
 /// ```
-/// use corelocal::clock::page::{Doubt, pvclock};
+/// use corelocal::clock::page::{ReadError, pvclock};
 ///
-/// assert_eq!(pvclock::Page::new().read(|| 0), Err(Doubt::Blank));
+/// assert_eq!(pvclock::Page::new().read(|| 0), Err(ReadError::Blank));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum ReadError {
     /// Its sequence number stayed odd: the writer is interrupted in a publication, or died in one.
     Odd,
     /// It changed during every attempt to read it.
@@ -41,24 +41,24 @@ pub enum Doubt {
     Unwatched,
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Doubt::Odd => {
+            ReadError::Odd => {
                 "the clock page is in the middle of a publication: its writer is interrupted, or died"
             }
-            Doubt::Changing => "the clock page changed during every attempt to read it",
-            Doubt::Blank => "the clock page tells no time yet",
-            Doubt::Unstable => "the clock page does not speak for every cpu",
-            Doubt::Malformed => "the clock page holds a value that it cannot have",
-            Doubt::Range => "the clock page's point is too far away from now, or in the future: the counter was set back",
-            Doubt::Untrusted(status) => {
+            ReadError::Changing => "the clock page changed during every attempt to read it",
+            ReadError::Blank => "the clock page tells no time yet",
+            ReadError::Unstable => "the clock page does not speak for every cpu",
+            ReadError::Malformed => "the clock page holds a value that it cannot have",
+            ReadError::Range => "the clock page's point is too far away from now, or in the future: the counter was set back",
+            ReadError::Untrusted(status) => {
                 return write!(f, "the clock page's writer says: {status}");
             }
-            Doubt::Unbounded => "the clock page does not tell how far off it may be",
-            Doubt::Cut => "the clock page's file was cut short: open it again",
-            Doubt::Expired => "the clock page was not published for too long: its writer has ended",
-            Doubt::Unwatched => {
+            ReadError::Unbounded => "the clock page does not tell how far off it may be",
+            ReadError::Cut => "the clock page's file was cut short: open it again",
+            ReadError::Expired => "the clock page was not published for too long: its writer has ended",
+            ReadError::Unwatched => {
                 "the clock page's disruption marker cannot be compared with the hypervisor's: make \
                  /dev/vmclock0 readable"
             }
@@ -66,7 +66,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-impl core::error::Error for Doubt {}
+impl core::error::Error for ReadError {}
 
 /// Why a file is not taken for a clock page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

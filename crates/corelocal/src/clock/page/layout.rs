@@ -2,7 +2,7 @@
 
 use super::lock_file::Annex;
 use super::sequence::Mark;
-use super::{Doubt, Encoding, Refusal};
+use super::{Encoding, ReadError, Refusal};
 
 /// The bytes of every file and the length of every mapping: one page.
 pub(super) const FILE_BYTES: usize = 4096;
@@ -34,12 +34,12 @@ pub trait Layout: Sized + Send + Sync + 'static {
         &self,
         annex: Option<&Annex>,
         clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, Self::Content), Doubt>
+    ) -> Result<(Mark, R, Self::Content), ReadError>
     where
         Self: Encoding;
 
     /// Returns what the page says.
-    fn read(&self, annex: Option<&Annex>) -> Result<(Mark, Self::Content), Doubt>
+    fn read(&self, annex: Option<&Annex>) -> Result<(Mark, Self::Content), ReadError>
     where
         Self: Encoding,
     {

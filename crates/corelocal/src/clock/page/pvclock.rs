@@ -30,7 +30,7 @@ use super::layout::{self, Head, Layout};
 use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
 use super::units::SKEW_NS;
-use super::{Doubt, Refusal};
+use super::{ReadError, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The counter runs alike on every cpu, so any one page serves them all.
@@ -42,11 +42,11 @@ pub const GUEST_STOPPED: u8 = 2;
 /// A page, in any memory: a hypervisor's, a shared file's, or the program's own.
 ///
 /// ```
-/// use corelocal::clock::page::Doubt;
+/// use corelocal::clock::page::ReadError;
 /// use corelocal::clock::page::pvclock::{Content, Page, STABLE};
 ///
 /// let page = Page::new();
-/// assert_eq!(page.read(|| 0), Err(Doubt::Blank));
+/// assert_eq!(page.read(|| 0), Err(ReadError::Blank));
 ///
 /// // A counter of 2 GHz: half a nanosecond a tick.
 /// let content = Content {
@@ -59,7 +59,7 @@ pub const GUEST_STOPPED: u8 = 2;
 /// page.write(&content);
 /// let reading = page.read(|| 3000)?;
 /// assert_eq!((reading.nanoseconds, reading.version), (1070, 2));
-/// # Ok::<(), Doubt>(())
+/// # Ok::<(), ReadError>(())
 /// ```
 #[repr(C)]
 pub struct Page {
@@ -120,51 +120,51 @@ impl Content {
     /// Constant time; one multiplication. Async-signal-safe.
     ///
     /// # Errors
-    /// [`Doubt::Blank`] for a page of zeros, [`Doubt::Malformed`] for a shift that no page has,
-    /// [`Doubt::Range`] if the counter is centuries away from the point.
+    /// [`ReadError::Blank`] for a page of zeros, [`ReadError::Malformed`] for a shift that no page has,
+    /// [`ReadError::Range`] if the counter is centuries away from the point.
     #[inline]
-    pub fn nanoseconds_at(&self, counter: u64) -> Result<u64, Doubt> {
+    pub fn nanoseconds_at(&self, counter: u64) -> Result<u64, ReadError> {
         if self.multiplier == 0 {
-            return Err(Doubt::Blank);
+            return Err(ReadError::Blank);
         }
         // Saturating: (2).
         let passed = self.distance(counter.saturating_sub(self.counter))?;
-        self.nanoseconds.checked_add(passed).ok_or(Doubt::Range)
+        self.nanoseconds.checked_add(passed).ok_or(ReadError::Range)
     }
 
     /// Returns how many nanoseconds so many ticks take.
     #[inline]
-    fn distance(&self, ticks: u64) -> Result<u64, Doubt> {
+    fn distance(&self, ticks: u64) -> Result<u64, ReadError> {
         let by = u32::from(self.shift.unsigned_abs());
         if by >= u64::BITS {
-            return Err(Doubt::Malformed);
+            return Err(ReadError::Malformed);
         }
         let shifted = if self.shift < 0 {
             ticks >> by
         } else if ticks.leading_zeros() < by {
-            return Err(Doubt::Range);
+            return Err(ReadError::Range);
         } else {
             ticks << by
         };
         let nanoseconds = (u128::from(shifted) * u128::from(self.multiplier)) >> 32;
-        u64::try_from(nanoseconds).map_err(|_| Doubt::Range)
+        u64::try_from(nanoseconds).map_err(|_| ReadError::Range)
     }
 
     /// Doubts a counter that is further behind the point than those of two cpus are apart: it was set back.
     #[inline]
-    pub(super) fn doubt_set_back(&self, counter: u64) -> Result<(), Doubt> {
+    pub(super) fn doubt_set_back(&self, counter: u64) -> Result<(), ReadError> {
         match self.counter.checked_sub(counter) {
-            Some(behind) if self.distance(behind)? >= SKEW_NS => Err(Doubt::Range),
+            Some(behind) if self.distance(behind)? >= SKEW_NS => Err(ReadError::Range),
             _ => Ok(()),
         }
     }
 
     /// Returns the time at `counter`, if the page speaks for every cpu.
     #[inline]
-    pub(super) fn reading(&self, mark: Mark, counter: u64) -> Result<Reading, Doubt> {
+    pub(super) fn reading(&self, mark: Mark, counter: u64) -> Result<Reading, ReadError> {
         let nanoseconds = self.nanoseconds_at(counter)?;
         if !self.is_stable() {
-            return Err(Doubt::Unstable);
+            return Err(ReadError::Unstable);
         }
         Ok(Reading { counter, nanoseconds, version: mark.number, flags: self.flags })
     }
@@ -211,11 +211,11 @@ impl Page {
     /// Async-signal-safe if `counter` is.
     ///
     /// # Errors
-    /// - [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
-    /// - [`Doubt::Unstable`] if it is not valid for every cpu.
-    /// - [`Doubt::Blank`], [`Doubt::Malformed`] or [`Doubt::Range`] if its content does not lead to a time.
+    /// - [`ReadError::Odd`] or [`ReadError::Changing`] if every attempt met a writer.
+    /// - [`ReadError::Unstable`] if it is not valid for every cpu.
+    /// - [`ReadError::Blank`], [`ReadError::Malformed`] or [`ReadError::Range`] if its content does not lead to a time.
     #[inline]
-    pub fn read(&self, counter: impl FnMut() -> u64) -> Result<Reading, Doubt> {
+    pub fn read(&self, counter: impl FnMut() -> u64) -> Result<Reading, ReadError> {
         let (mark, counter, content) = self.read_with(None, counter)?;
         content.reading(mark, counter)
     }
@@ -223,9 +223,9 @@ impl Page {
     /// Returns what the page says, in one piece, and its version.
     ///
     /// # Errors
-    /// [`Doubt::Odd`] or [`Doubt::Changing`] if no attempt saw the page at rest.
+    /// [`ReadError::Odd`] or [`ReadError::Changing`] if no attempt saw the page at rest.
     #[inline]
-    pub fn content(&self) -> Result<(u32, Content), Doubt> {
+    pub fn content(&self) -> Result<(u32, Content), ReadError> {
         Layout::read(self, None).map(|(mark, content)| (mark.number, content))
     }
 
@@ -267,7 +267,7 @@ impl Layout for Page {
         &self,
         _: Option<&Annex>,
         mut clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, Content), Doubt> {
+    ) -> Result<(Mark, R, Content), ReadError> {
         let (mark, (now, content)) = sequence::read(&self.version, || {
             let now = clock();
             let [shift, flags, _, _] = get32(&self.shift_and_flags).to_ne_bytes();

@@ -34,7 +34,7 @@ use super::layout::{FILE_BYTES, Head};
 use super::lock_file::Annex;
 use super::sequence::Mark;
 use super::untrusted::{PageCopy, Untrusted};
-use super::{Bounds, Doubt, Encoding, Refusal, Status, clockbound, pvclock, vmclock};
+use super::{Bounds, Encoding, ReadError, Refusal, Status, clockbound, pvclock, vmclock};
 use crate::sys::file::shared_file::{FileStatus, Mapping, SharedFile};
 use crate::sys::file::trust::{Owners, Rule};
 
@@ -46,7 +46,7 @@ use crate::sys::file::trust::{Owners, Rule};
 /// readers with SIGBUS by cutting the file short; [`open_untrusted`](Subscriber::open_untrusted) makes readers that
 /// survive this, at the cost of system calls.
 ///
-/// In a forked child it goes on reading. After the writer's death it reports [`Doubt::Odd`] if that came
+/// In a forked child it goes on reading. After the writer's death it reports [`ReadError::Odd`] if that came
 /// within a publication; else the content stays what it is, and its bounds grow until it expires
 /// ([`clockbound`], [`vmclock`]) or become useless. A new writer of the same file is noticed without opening anew.
 ///
@@ -179,7 +179,7 @@ impl<P: Encoding> Subscriber<P> {
     /// # #[cfg(not(target_os = "linux"))] fn main() {}
     /// # #[cfg(target_os = "linux")]
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use corelocal::clock::page::{Doubt, Publisher, Subscriber, pvclock};
+    /// use corelocal::clock::page::{ReadError, Publisher, Subscriber, pvclock};
     ///
     /// # let path = format!("{}/corelocal-doc-untrusted-{}", std::env::temp_dir().display(), std::process::id());
     /// # let file = path.clone();
@@ -189,7 +189,7 @@ impl<P: Encoding> Subscriber<P> {
     /// let mut subscriber = Subscriber::<pvclock::Page>::open_untrusted(&path)?;
     /// assert_eq!(subscriber.content()?.nanoseconds, 7);
     /// std::fs::File::create(&file)?; // cuts the page
-    /// assert_eq!(subscriber.content(), Err(Doubt::Cut));
+    /// assert_eq!(subscriber.content(), Err(ReadError::Cut));
     /// # std::fs::remove_file(&file)?;
     /// # std::fs::remove_file(file + ".lock")?;
     /// # Ok(())
@@ -235,7 +235,7 @@ impl<P: Encoding> Subscriber<P> {
 
     /// Returns the annex's marker, for [`is_disrupted`](Subscriber::is_disrupted).
     #[inline(always)]
-    fn marker_word(&self) -> Result<u64, Doubt> {
+    fn marker_word(&self) -> Result<u64, ReadError> {
         match self.parts().1.map_or(0, Annex::marker) {
             // An untrusted subscriber's mapping is of zeros (1).
             0 if self.untrusted.is_some() => self.marker_word_of_copy(),
@@ -244,7 +244,7 @@ impl<P: Encoding> Subscriber<P> {
     }
 
     #[cold]
-    fn marker_word_of_copy(&self) -> Result<u64, Doubt> {
+    fn marker_word_of_copy(&self) -> Result<u64, ReadError> {
         let Some(untrusted) = &self.untrusted else { return Ok(0) };
         let mut copy = PageCopy::new();
         untrusted.copy::<P>(self.has_annex, &mut copy)?;
@@ -281,15 +281,15 @@ impl<P: Encoding> Subscriber<P> {
     /// publishes, at most a thousand times.
     ///
     /// # Errors
-    /// - [`Doubt::Odd`] or [`Doubt::Changing`] if every attempt met a writer.
-    /// - [`Doubt::Blank`] or [`Doubt::Malformed`] where the encoding can tell.
+    /// - [`ReadError::Odd`] or [`ReadError::Changing`] if every attempt met a writer.
+    /// - [`ReadError::Blank`] or [`ReadError::Malformed`] where the encoding can tell.
     #[inline]
-    pub fn content(&mut self) -> Result<&P::Content, Doubt> {
+    pub fn content(&mut self) -> Result<&P::Content, ReadError> {
         self.content_with(|| ()).map(|(_, (), content)| content)
     }
 
     /// Returns the content at the last successful reading, for callers that prefer it to none when a reading ends in
-    /// [`Doubt::Odd`]. `None` if there was none.
+    /// [`ReadError::Odd`]. `None` if there was none.
     #[inline]
     pub fn last(&self) -> Option<&P::Content> {
         self.has_content.then_some(&self.content)
@@ -300,7 +300,7 @@ impl<P: Encoding> Subscriber<P> {
     fn content_with<R>(
         &mut self,
         mut clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, &P::Content), Doubt> {
+    ) -> Result<(Mark, R, &P::Content), ReadError> {
         let now = clock();
         let (page, annex) = self.parts();
         // After the clock: (3).
@@ -315,17 +315,20 @@ impl<P: Encoding> Subscriber<P> {
     fn undisrupted(
         &mut self,
         counter: impl FnMut() -> u64,
-    ) -> Result<(Mark, u64, &P::Content), Doubt> {
+    ) -> Result<(Mark, u64, &P::Content), ReadError> {
         let word = self.marker_word()?;
         let (mark, counter, _) = self.content_with(counter)?;
         if self.is_disrupted(word) {
-            return Err(Doubt::Untrusted(Status::Disrupted));
+            return Err(ReadError::Untrusted(Status::Disrupted));
         }
         Ok((mark, counter, &self.content))
     }
 
     #[cold]
-    fn refresh<R>(&mut self, clock: impl FnMut() -> R) -> Result<(Mark, R, &P::Content), Doubt> {
+    fn refresh<R>(
+        &mut self,
+        clock: impl FnMut() -> R,
+    ) -> Result<(Mark, R, &P::Content), ReadError> {
         let (mark, now, content) = match &self.untrusted {
             None => {
                 let (page, annex) = self.parts();
@@ -352,11 +355,11 @@ impl Subscriber<pvclock::Page> {
     /// Returns the time by this page and by a counter, which must be the page's.
     ///
     /// # Errors
-    /// As for [`pvclock::Page::read`]; [`Doubt::Range`] also if the counter is a microsecond or more behind the
-    /// point; [`Doubt::Untrusted`] with [`Status::Disrupted`] if the hypervisor disrupted the counter since the
+    /// As for [`pvclock::Page::read`]; [`ReadError::Range`] also if the counter is a microsecond or more behind the
+    /// point; [`ReadError::Untrusted`] with [`Status::Disrupted`] if the hypervisor disrupted the counter since the
     /// publication.
     #[inline]
-    pub fn now(&mut self, counter: impl FnMut() -> u64) -> Result<pvclock::Reading, Doubt> {
+    pub fn now(&mut self, counter: impl FnMut() -> u64) -> Result<pvclock::Reading, ReadError> {
         let (mark, counter, content) = self.undisrupted(counter)?;
         content.doubt_set_back(counter)?;
         content.reading(mark, counter)
@@ -368,11 +371,11 @@ impl Subscriber<vmclock::Page> {
     /// ([`vmclock::Content::counter_kind`]).
     ///
     /// # Errors
-    /// As for [`content`](Subscriber::content) and [`vmclock::Content::time_at`]; [`Doubt::Untrusted`] with
+    /// As for [`content`](Subscriber::content) and [`vmclock::Content::time_at`]; [`ReadError::Untrusted`] with
     /// [`Status::Disrupted`] if the hypervisor disrupted the counter since the
     /// publication.
     #[inline]
-    pub fn now(&mut self, counter: impl FnMut() -> u64) -> Result<core::time::Duration, Doubt> {
+    pub fn now(&mut self, counter: impl FnMut() -> u64) -> Result<core::time::Duration, ReadError> {
         let (_, counter, content) = self.undisrupted(counter)?;
         content.time_at(counter)
     }
@@ -382,7 +385,7 @@ impl Subscriber<vmclock::Page> {
     /// # Errors
     /// As for [`now`](Subscriber::now) and [`vmclock::Content::bounds_at`].
     #[inline]
-    pub fn bounds(&mut self, counter: impl FnMut() -> u64) -> Result<Bounds, Doubt> {
+    pub fn bounds(&mut self, counter: impl FnMut() -> u64) -> Result<Bounds, ReadError> {
         let (_, counter, content) = self.undisrupted(counter)?;
         content.bounds_at(counter)
     }
@@ -393,18 +396,18 @@ impl Subscriber<clockbound::Page> {
     ///
     /// # Errors
     /// As for [`content`](Subscriber::content) and [`clockbound::Content::bounds_at`]. If the page has the
-    /// hypervisor's marker: [`Doubt::Untrusted`] with [`Status::Disrupted`] if the hypervisor's page has another
-    /// one, [`Doubt::Unwatched`] if that page cannot be read.
+    /// hypervisor's marker: [`ReadError::Untrusted`] with [`Status::Disrupted`] if the hypervisor's page has another
+    /// one, [`ReadError::Unwatched`] if that page cannot be read.
     #[inline]
-    pub fn bounds(&mut self) -> Result<Bounds, Doubt> {
+    pub fn bounds(&mut self) -> Result<Bounds, ReadError> {
         let (_, (realtime, monotonic), &content) = self.content_with(|| {
             // In this order: a delay in between makes the bound larger, not wrong.
             (kernel_time(libc::CLOCK_REALTIME), kernel_time(libc::CLOCK_MONOTONIC_COARSE))
         })?;
         if content.marker_counts {
-            let marker = self.marker().ok_or(Doubt::Unwatched)?;
+            let marker = self.marker().ok_or(ReadError::Unwatched)?;
             if marker != content.disruptions {
-                return Err(Doubt::Untrusted(Status::Disrupted));
+                return Err(ReadError::Untrusted(Status::Disrupted));
             }
         }
         content.bounds_at(realtime, monotonic)

@@ -25,7 +25,7 @@
 //!    whole content: readers never accept what the dead one left.
 //! 3. A reader ends after a bounded number of attempts, whatever the writer does.
 
-use super::Doubt;
+use super::ReadError;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A sequence number as a reader saw it. Equal marks mean that nothing was published in between.
@@ -94,12 +94,12 @@ pub(super) fn write<S: Sequence>(sequence: &S, content: impl FnOnce()) {
 /// Returns what `copy` reads, in one piece, and the mark it belongs to. `copy` may run several times.
 ///
 /// # Errors
-/// [`Doubt::Odd`] or [`Doubt::Changing`] after a bounded number of attempts.
+/// [`ReadError::Odd`] or [`ReadError::Changing`] after a bounded number of attempts.
 #[inline(always)]
 pub(super) fn read<S: Sequence, R>(
     sequence: &S,
     mut copy: impl FnMut() -> R,
-) -> Result<(Mark, R), Doubt> {
+) -> Result<(Mark, R), ReadError> {
     for _ in 0..ATTEMPTS {
         // Acquire: partner is the release store of the even number in `write`.
         let mark = sequence.load(Ordering::Acquire);
@@ -113,7 +113,7 @@ pub(super) fn read<S: Sequence, R>(
     }
     // Relaxed: only the name of the error depends on it.
     let odd = sequence.load(Ordering::Relaxed).is_odd();
-    Err(if odd { Doubt::Odd } else { Doubt::Changing })
+    Err(if odd { ReadError::Odd } else { ReadError::Changing })
 }
 
 /// Returns `true` if nothing has begun to be published since `mark`, as seen after all that the caller has read.

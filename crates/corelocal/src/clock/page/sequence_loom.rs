@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::Doubt;
+use super::ReadError;
 use super::clockbound::Generation;
 use super::pvclock;
 use super::sequence::{self, Sequence};
@@ -36,7 +36,7 @@ impl Small {
         sequence::write(&self.sequence, || self.put(n));
     }
 
-    fn read(&self) -> Result<u64, Doubt> {
+    fn read(&self) -> Result<u64, ReadError> {
         let (mark, [first, second]) = sequence::read(&self.sequence, || self.copy())?;
         assert_eq!(first, second, "a torn content");
         assert_eq!(u64::from(mark.number), 2 * first, "a content of another number");
@@ -47,7 +47,7 @@ impl Small {
 /// A publication by `write` after another one, against two readings by `read`.
 fn explore(
     write: impl Fn(&Small, u64) + Copy + Send + Sync + 'static,
-    read: impl Fn(&Small) -> Result<u64, Doubt> + Copy + Send + Sync + 'static,
+    read: impl Fn(&Small) -> Result<u64, ReadError> + Copy + Send + Sync + 'static,
 ) {
     loom::model(move || {
         let small = Small::new();
@@ -102,7 +102,7 @@ fn loom_catches_an_acquire_load_instead_of_the_fence() {
         let number = small.sequence.load(Ordering::Acquire);
         let [first, second] = small.copy();
         if number & 1 != 0 || small.sequence.load(Ordering::Acquire) != number {
-            return Err(Doubt::Changing);
+            return Err(ReadError::Changing);
         }
         assert_eq!(first, second, "a torn content");
         Ok(first)
@@ -131,7 +131,7 @@ fn loom_catches_a_first_look_without_acquire() {
         let [first, second] = small.copy();
         fence(Ordering::Acquire);
         if number & 1 != 0 || small.sequence.load(Ordering::Relaxed) != number {
-            return Err(Doubt::Changing);
+            return Err(ReadError::Changing);
         }
         assert_eq!(first, second, "a torn content");
         assert_eq!(u64::from(number), 2 * first, "a content of another number");
@@ -140,7 +140,7 @@ fn loom_catches_a_first_look_without_acquire() {
 }
 
 /// A page of time 1 that is stable, then one of time 2 that is not. A reader that accepts 2 is wrong.
-fn explore_stability(read: fn(&pvclock::Page) -> Result<u64, Doubt>) {
+fn explore_stability(read: fn(&pvclock::Page) -> Result<u64, ReadError>) {
     loom::model(move || {
         let content = |nanoseconds, flags| pvclock::Content {
             counter: 5,
@@ -157,7 +157,7 @@ fn explore_stability(read: fn(&pvclock::Page) -> Result<u64, Doubt>) {
             assert_eq!(time, 1, "an unstable time was believed");
         }
         writer.join().unwrap();
-        assert_eq!(page.read(|| 5), Err(Doubt::Unstable));
+        assert_eq!(page.read(|| 5), Err(ReadError::Unstable));
     });
 }
 
@@ -172,7 +172,7 @@ fn loom_catches_stability_checked_before_the_copy() {
     explore_stability(|page| {
         let (_, before) = page.content()?;
         if !before.is_stable() {
-            return Err(Doubt::Unstable);
+            return Err(ReadError::Unstable);
         }
         let (_, content) = page.content()?;
         content.nanoseconds_at(5)
@@ -196,7 +196,7 @@ fn loom_a_dead_writer_leaves_nothing() {
         });
         match small.read() {
             Ok(content) => assert!(content == 1 || content == 3),
-            Err(doubt) => assert!(matches!(doubt, Doubt::Odd | Doubt::Changing)),
+            Err(doubt) => assert!(matches!(doubt, ReadError::Odd | ReadError::Changing)),
         }
         writers.join().unwrap();
         assert_eq!(small.read(), Ok(3));

@@ -142,13 +142,13 @@ fn a_counter_behind_the_point_is_taken_for_it() {
     };
     assert_eq!(content.nanoseconds_at(999), Ok(5));
     assert_eq!(content.nanoseconds_at(0), Ok(5));
-    assert_eq!(content.nanoseconds_at(u64::MAX), Err(Doubt::Range));
+    assert_eq!(content.nanoseconds_at(u64::MAX), Err(ReadError::Range));
     let far = pvclock::Content { shift: 0, nanoseconds: u64::MAX - 5, ..content };
-    assert_eq!(far.nanoseconds_at(1100), Err(Doubt::Range));
+    assert_eq!(far.nanoseconds_at(1100), Err(ReadError::Range));
     for shift in [64, 127, -64, -128] {
         assert_eq!(
             pvclock::Content { shift, ..content }.nanoseconds_at(2000),
-            Err(Doubt::Malformed)
+            Err(ReadError::Malformed)
         );
     }
     for shift in [-63, 63] {
@@ -156,7 +156,7 @@ fn a_counter_behind_the_point_is_taken_for_it() {
     }
     let unstable = pvclock::Page::new();
     unstable.write(&pvclock::Content { flags: 0, shift: 0, ..content });
-    assert_eq!(unstable.read(|| 1000), Err(Doubt::Unstable));
+    assert_eq!(unstable.read(|| 1000), Err(ReadError::Unstable));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn vmclock_times() {
     let at = content.time_at(2_600_000_010).unwrap();
     assert!(at.abs_diff(Duration::from_secs(101)) <= Duration::from_nanos(1), "{at:?}");
     assert_eq!(content.time_at(3), Ok(Duration::from_secs(100)), "three ticks behind");
-    assert_eq!(content.bounds_at(10), Err(Doubt::Unbounded));
+    assert_eq!(content.bounds_at(10), Err(ReadError::Unbounded));
     let bounded = vmclock::Content {
         flags: vmclock::flags::MAX_ERROR_VALID | vmclock::flags::PERIOD_MAX_ERROR_VALID,
         max_error_ns: 1000,
@@ -188,14 +188,14 @@ fn vmclock_times() {
     assert!(width >= expected && width <= expected + Duration::from_nanos(4), "{width:?}");
     for status in [Status::Unknown, Status::Initializing, Status::Unreliable] {
         let content = vmclock::Content { status, ..content };
-        assert_eq!(content.time_at(10), Err(Doubt::Untrusted(status)));
+        assert_eq!(content.time_at(10), Err(ReadError::Untrusted(status)));
     }
     let none = vmclock::Content { counter_kind: vmclock::COUNTER_NONE, ..content };
-    assert_eq!(none.time_at(10), Err(Doubt::Blank));
+    assert_eq!(none.time_at(10), Err(ReadError::Blank));
     let smeared = vmclock::Content { scale: Scale::Unknown, ..content };
-    assert_eq!(smeared.time_at(10), Err(Doubt::Malformed));
+    assert_eq!(smeared.time_at(10), Err(ReadError::Malformed));
     let late = vmclock::Content { seconds: u64::MAX, ..content };
-    assert_eq!(late.time_at(2_600_000_010), Err(Doubt::Range));
+    assert_eq!(late.time_at(2_600_000_010), Err(ReadError::Range));
 }
 
 /// A page of 1 GHz that was published at 10^13 ticks and 1,700,000,000 seconds.
@@ -226,8 +226,8 @@ fn a_counter_that_was_set_back_is_a_doubt() {
     assert!(near.latest >= point + Duration::from_nanos(250), "{near:?}");
     assert_eq!(content.time_at(content.counter - 900), Ok(point));
     for counter in [content.counter - 1_100, content.counter / 2, 1, 0] {
-        assert_eq!(content.bounds_at(counter), Err(Doubt::Range), "{counter}");
-        assert_eq!(content.time_at(counter), Err(Doubt::Range), "{counter}");
+        assert_eq!(content.bounds_at(counter), Err(ReadError::Range), "{counter}");
+        assert_eq!(content.time_at(counter), Err(ReadError::Range), "{counter}");
     }
 }
 
@@ -240,11 +240,11 @@ fn a_page_whose_writer_is_gone_expires() {
     assert_eq!(after(6).unwrap().status, Status::FreeRunning);
     assert_eq!(after(999).unwrap().status, Status::FreeRunning);
     for seconds in [1_001, 3_600, 30 * 86_400] {
-        assert_eq!(after(seconds), Err(Doubt::Expired));
+        assert_eq!(after(seconds), Err(ReadError::Expired));
         let counter = content.counter + seconds * SECOND;
-        assert_eq!(content.time_at(counter), Err(Doubt::Expired));
+        assert_eq!(content.time_at(counter), Err(ReadError::Expired));
     }
-    assert_eq!(content.bounds_at(u64::MAX), Err(Doubt::Expired));
+    assert_eq!(content.bounds_at(u64::MAX), Err(ReadError::Expired));
 }
 
 /// A page that was published before a leap second does not know whether it is over.
@@ -290,12 +290,12 @@ fn clockbound_bounds() {
     assert_eq!(bound(102), Ok(12_000));
     assert_eq!(at(104).unwrap().status, Status::Synchronized);
     assert_eq!(at(105).unwrap().status, Status::FreeRunning);
-    assert_eq!(at(1100), Err(Doubt::Expired));
-    assert_eq!(at(99), Err(Doubt::Range));
+    assert_eq!(at(1100), Err(ReadError::Expired));
+    assert_eq!(at(99), Err(ReadError::Range));
     let just_before = Duration::new(99, 999_999_500);
     assert!(content.bounds_at(realtime, just_before).is_ok());
     let wild = clockbound::Content { drift_ppb: 1_000_000_000, ..content };
-    assert_eq!(wild.bounds_at(realtime, Duration::from_secs(101)), Err(Doubt::Malformed));
+    assert_eq!(wild.bounds_at(realtime, Duration::from_secs(101)), Err(ReadError::Malformed));
     let early = content.bounds_at(Duration::ZERO, Duration::from_secs(101)).unwrap();
     assert_eq!(early.earliest, Duration::ZERO);
 }
@@ -303,16 +303,16 @@ fn clockbound_bounds() {
 #[test]
 fn every_word_has_a_sentence() {
     for doubt in [
-        Doubt::Odd,
-        Doubt::Changing,
-        Doubt::Blank,
-        Doubt::Unstable,
-        Doubt::Malformed,
-        Doubt::Range,
-        Doubt::Untrusted(Status::Disrupted),
-        Doubt::Unbounded,
-        Doubt::Expired,
-        Doubt::Unwatched,
+        ReadError::Odd,
+        ReadError::Changing,
+        ReadError::Blank,
+        ReadError::Unstable,
+        ReadError::Malformed,
+        ReadError::Range,
+        ReadError::Untrusted(Status::Disrupted),
+        ReadError::Unbounded,
+        ReadError::Expired,
+        ReadError::Unwatched,
     ] {
         assert!(doubt.to_string().len() > 20);
     }
@@ -344,7 +344,7 @@ proptest! {
             prop_assert!(bounds.earliest <= time && time <= bounds.latest);
         }
         let raw = clockbound::Page::new();
-        prop_assert_eq!(raw.content(), Err(Doubt::Blank));
+        prop_assert_eq!(raw.content(), Err(ReadError::Blank));
     }
 
     /// What was published is what is read, in every encoding.
@@ -391,7 +391,7 @@ proptest! {
             let latest = time + elapsed + error.mul_f64(0.999_999);
             prop_assert!(bounds.latest + Duration::from_nanos(2) >= latest);
         } else if elapsed > Duration::from_secs(1001) {
-            prop_assert_eq!(content.bounds_at(later), Err(Doubt::Expired));
+            prop_assert_eq!(content.bounds_at(later), Err(ReadError::Expired));
         }
 
         let page = clockbound::Page::new();

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use super::Doubt;
+use super::ReadError;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 /// By how much a counter may be behind a page's point: another cpu's, or one that was read before the publication.
@@ -27,23 +27,23 @@ pub(super) fn fixed_of_nanoseconds(nanoseconds: u64) -> u128 {
 
 /// Returns 2^-64 seconds as a duration, rounded to the nearest nanosecond.
 #[inline]
-pub(super) fn duration_of_nearest(fixed: u128) -> Result<Duration, Doubt> {
+pub(super) fn duration_of_nearest(fixed: u128) -> Result<Duration, ReadError> {
     const HALF: u128 = (1 << 63) / NANOSECONDS as u128;
-    duration_of(fixed.checked_add(HALF).ok_or(Doubt::Range)?)
+    duration_of(fixed.checked_add(HALF).ok_or(ReadError::Range)?)
 }
 
 /// Returns 2^-64 seconds as a duration, rounded down.
 #[inline]
-pub(super) fn duration_of(fixed: u128) -> Result<Duration, Doubt> {
+pub(super) fn duration_of(fixed: u128) -> Result<Duration, ReadError> {
     let nanoseconds = (u128::from(fixed as u64) * u128::from(NANOSECONDS)) >> 64;
     Ok(Duration::new((fixed >> 64) as u64, nanoseconds as u32))
 }
 
 /// Returns 2^-64 seconds as a duration, rounded up.
 #[inline]
-pub(super) fn duration_of_ceil(fixed: u128) -> Result<Duration, Doubt> {
+pub(super) fn duration_of_ceil(fixed: u128) -> Result<Duration, ReadError> {
     const ONE_LESS: u128 = (1 << 64) / NANOSECONDS as u128;
-    duration_of(fixed.checked_add(ONE_LESS).ok_or(Doubt::Range)?)
+    duration_of(fixed.checked_add(ONE_LESS).ok_or(ReadError::Range)?)
 }
 
 /// Time from tick to tick of a counter: `fraction` / 2^(64 + `shift`) seconds.
@@ -158,7 +158,7 @@ mod tests {
             assert!(period.shift < 64);
             let _ = (period.error(u32::MAX), period.nanoseconds(u64::MAX), period.for_pvclock());
         }
-        assert_eq!(duration_of_ceil(u128::MAX), Err(Doubt::Range));
+        assert_eq!(duration_of_ceil(u128::MAX), Err(ReadError::Range));
         assert_eq!(duration_of_ceil(1), Ok(Duration::from_nanos(1)));
         assert_eq!(duration_of_ceil(0), Ok(Duration::ZERO));
     }

@@ -14,7 +14,7 @@ use core::sync::atomic::{Ordering, fence};
 use super::layout::FILE_BYTES;
 use super::lock_file::Annex;
 use super::sequence::Mark;
-use super::{Doubt, Encoding};
+use super::{Encoding, ReadError};
 use crate::sys::file::shared_file::SharedFile;
 
 /// How often a reading is tried. A publication takes some ten nanoseconds and the copies a microsecond: a reading
@@ -55,14 +55,14 @@ impl Untrusted {
         &self,
         has_annex: bool,
         into: &mut PageCopy,
-    ) -> Result<(), Doubt> {
-        let read = self.file.read_head(into.0.get_mut()).map_err(|_| Doubt::Cut)?;
+    ) -> Result<(), ReadError> {
+        let read = self.file.read_head(into.0.get_mut()).map_err(|_| ReadError::Cut)?;
         // The kernel loads the page's words in this thread, so this orders them before those of the next copy. Its
         // partner is the release fence in `sequence::write`.
         fence(Ordering::Acquire);
         let annex_end = if has_annex { P::ANNEX_AT + size_of::<Annex>() } else { 0 };
         // (1)
-        if read < annex_end.max(size_of::<P>()) { Err(Doubt::Cut) } else { Ok(()) }
+        if read < annex_end.max(size_of::<P>()) { Err(ReadError::Cut) } else { Ok(()) }
     }
 
     /// Returns what the page says, and what `clock` says at a moment when it says that.
@@ -70,7 +70,7 @@ impl Untrusted {
         &self,
         has_annex: bool,
         mut clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, P::Content), Doubt> {
+    ) -> Result<(Mark, R, P::Content), ReadError> {
         let mut copy = PageCopy::new();
         let mut is_odd = false;
         let mark = |copy: &mut PageCopy| {
@@ -91,6 +91,6 @@ impl Untrusted {
                 return read;
             }
         }
-        Err(if is_odd { Doubt::Odd } else { Doubt::Changing })
+        Err(if is_odd { ReadError::Odd } else { ReadError::Changing })
     }
 }

@@ -33,7 +33,7 @@ mod content;
 use super::layout::{self, Head, Layout};
 use super::lock_file::Annex;
 use super::sequence::{self, Mark, Sequence, get, get32, put, put32};
-use super::{Doubt, Refusal};
+use super::{ReadError, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use content::Content;
 use content::{Raw, decode, kinds_of, small_of};
@@ -232,7 +232,7 @@ impl Layout for Page {
         &self,
         _: Option<&Annex>,
         mut clock: impl FnMut() -> R,
-    ) -> Result<(Mark, R, Content), Doubt> {
+    ) -> Result<(Mark, R, Content), ReadError> {
         let (mark, (now, raw)) = sequence::read(&self.sequence, || {
             let now = clock();
             let word = |word: &AtomicU64| u64::from_le(get(word));

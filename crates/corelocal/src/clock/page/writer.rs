@@ -19,7 +19,7 @@
 //!
 //! # A writer's death
 //! Between two publications it leaves an even number: the next writer's first publication is one like any
-//! other. Within one it leaves an odd number, which tells readers to stay away ([`Doubt::Odd`]); the next
+//! other. Within one it leaves an odd number, which tells readers to stay away ([`ReadError::Odd`]); the next
 //! writer counts it as a disruption and leaves the number odd until its own first publication is whole.
 //!
 //! # Invariants
@@ -34,7 +34,7 @@ use core::ffi::CStr;
 use core::fmt;
 
 #[cfg(doc)]
-use super::Doubt;
+use super::ReadError;
 use super::layout::FILE_BYTES;
 use super::lock_file::Annex;
 use super::reader::{annex_in, examine, page_in};

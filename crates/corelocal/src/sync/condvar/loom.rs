@@ -14,7 +14,7 @@ struct Model {
     lock: Lock<Private>,
     items: UnsafeCell<u32>,
     changed: Condvar,
-    ways: Ways,
+    ways: Algorithm,
 }
 
 // SAFETY: the cell is used under the lock; loom reports violations.
@@ -22,7 +22,7 @@ unsafe impl Sync for Model {}
 
 /// How threads wait and notify.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     sleep: fn(&'static Model, Option<Deadline>) -> bool,
     /// Adds this many items and notifies.
     push: fn(&'static Model, u32),
@@ -78,15 +78,15 @@ fn adopt(lock: &Lock<Private>, moved: u32) {
     }
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     sleep: |model, until| model.changed.sleep(&mut Held(model), until),
     push: one_by_one,
     adopt,
 };
 
 /// Waiters that cannot be requeued.
-const OWNED: Ways =
-    Ways { sleep: |model, until| model.changed.sleep_owned(Owned(model), until).1, ..RIGHT };
+const OWNED: Algorithm =
+    Algorithm { sleep: |model, until| model.changed.sleep_owned(Owned(model), until).1, ..RIGHT };
 
 fn one_by_one(model: &'static Model, count: u32) {
     for _ in 0..count {
@@ -118,7 +118,7 @@ fn all_at_once_locked(model: &'static Model, count: u32) {
 
 impl Model {
     /// Leaked: loom panics in its own drop after a deadlock.
-    fn leaked(ways: Ways) -> &'static Model {
+    fn leaked(ways: Algorithm) -> &'static Model {
         let (lock, items) = (Lock::new(), UnsafeCell::new(0));
         Box::leak(Box::new(Model { lock, items, changed: Condvar::new(), ways }))
     }
@@ -155,7 +155,7 @@ impl Model {
 
 /// One waiter for each entry, with a deadline or without, and one item for each. No waiter sleeps on while an item is
 /// left.
-fn explore(ways: Ways, waiters: &'static [bool]) {
+fn explore(ways: Algorithm, waiters: &'static [bool]) {
     crate::explore::within(2, move || {
         let model = Model::leaked(ways);
         let threads: Vec<_> =
@@ -179,17 +179,17 @@ fn loom_each_is_told() {
 
 #[test]
 fn loom_all_are_told() {
-    explore(Ways { push: all_at_once, ..RIGHT }, &[WAITS, WAITS]);
+    explore(Algorithm { push: all_at_once, ..RIGHT }, &[WAITS, WAITS]);
 }
 
 #[test]
 fn loom_each_is_told_under_the_lock() {
-    explore(Ways { push: one_by_one_locked, ..RIGHT }, &[WAITS, WAITS]);
+    explore(Algorithm { push: one_by_one_locked, ..RIGHT }, &[WAITS, WAITS]);
 }
 
 #[test]
 fn loom_all_are_told_under_the_lock() {
-    explore(Ways { push: all_at_once_locked, ..RIGHT }, &[WAITS, WAITS]);
+    explore(Algorithm { push: all_at_once_locked, ..RIGHT }, &[WAITS, WAITS]);
 }
 
 #[test]
@@ -199,12 +199,12 @@ fn loom_one_gives_up() {
 
 #[test]
 fn loom_one_gives_up_when_all_are_told() {
-    explore(Ways { push: all_at_once, ..RIGHT }, &[WAITS, GIVES_UP]);
+    explore(Algorithm { push: all_at_once, ..RIGHT }, &[WAITS, GIVES_UP]);
 }
 
 #[test]
 fn loom_one_gives_up_under_the_lock() {
-    explore(Ways { push: all_at_once_locked, ..RIGHT }, &[WAITS, GIVES_UP]);
+    explore(Algorithm { push: all_at_once_locked, ..RIGHT }, &[WAITS, GIVES_UP]);
 }
 
 #[test]
@@ -214,12 +214,12 @@ fn loom_each_is_told_whose_guard_was_taken() {
 
 #[test]
 fn loom_all_are_told_whose_guards_were_taken() {
-    explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, WAITS]);
+    explore(Algorithm { push: all_at_once, ..OWNED }, &[WAITS, WAITS]);
 }
 
 #[test]
 fn loom_one_gives_up_whose_guard_was_taken() {
-    explore(Ways { push: all_at_once, ..OWNED }, &[WAITS, GIVES_UP]);
+    explore(Algorithm { push: all_at_once, ..OWNED }, &[WAITS, GIVES_UP]);
 }
 
 /// One waiter on each of two locks, and a notification of both by the owner of the first lock.
@@ -281,7 +281,7 @@ fn loom_told_under_a_lock_that_is_not_the_waiters() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_move_that_the_lock_does_not_know_of() {
-    explore(Ways { push: all_at_once_locked, adopt: |_, _| (), ..RIGHT }, &[WAITS, WAITS]);
+    explore(Algorithm { push: all_at_once_locked, adopt: |_, _| (), ..RIGHT }, &[WAITS, WAITS]);
 }
 
 /// The waiter misses a change between its unlock and its check.
@@ -299,7 +299,7 @@ fn loom_catches_a_waiter_that_looks_after_it_unlocked() {
         changed.state.fetch_sub(1, Acquire);
         wake != Wake::TimedOut
     };
-    explore(Ways { sleep, ..RIGHT }, &[WAITS]);
+    explore(Algorithm { sleep, ..RIGHT }, &[WAITS]);
 }
 
 /// A waiter that is about to sleep is not counted.
@@ -317,7 +317,7 @@ fn loom_catches_a_waiter_that_is_counted_too_late() {
         changed.state.fetch_sub(1, Acquire);
         wake != Wake::TimedOut
     };
-    explore(Ways { sleep, ..RIGHT }, &[WAITS]);
+    explore(Algorithm { sleep, ..RIGHT }, &[WAITS]);
 }
 
 /// The wake-up comes before the waiter falls asleep.
@@ -328,7 +328,7 @@ fn loom_catches_a_notification_that_leaves_no_trace() {
         model.with_lock(|model| model.change(count));
         Futex::wake(&model.changed.sequence, 1);
     };
-    explore(Ways { push, ..RIGHT }, &[WAITS]);
+    explore(Algorithm { push, ..RIGHT }, &[WAITS]);
 }
 
 /// The first waiter does not learn that others are to be requeued.
@@ -340,5 +340,5 @@ fn loom_catches_a_notification_of_all_that_wakes_one() {
         model.changed.next();
         Futex::wake(&model.changed.sequence, 1);
     };
-    explore(Ways { push, ..RIGHT }, &[WAITS, WAITS]);
+    explore(Algorithm { push, ..RIGHT }, &[WAITS, WAITS]);
 }

@@ -10,7 +10,7 @@
 
 use crate::sys::file::lines::Lines;
 use crate::sys::file::{File, PathBuf};
-use crate::sys::topology::Root;
+use crate::sys::topology::FsRoot;
 use crate::sys::topology::cgroup::{CgroupVersion, Group};
 
 /// A limit of bytes, and how many of them are used.
@@ -38,7 +38,7 @@ const UNLIMITED: u64 = 1 << 60;
 
 /// Returns the limit that this process's control group, or one above it, is nearest to; `None` if none has one.
 #[inline(never)]
-pub(crate) fn nearest(root: Root<'_>) -> Option<MemoryUse> {
+pub(crate) fn nearest(root: FsRoot<'_>) -> Option<MemoryUse> {
     let mut group = Group::of(root, b"memory")?;
     let mut nearest: Option<MemoryUse> = None;
     loop {
@@ -76,12 +76,12 @@ fn of_group(group: &Group) -> Option<MemoryUse> {
 /// Returns how much of the last ten seconds some task waited for memory, in hundredths of a percent: in this process's
 /// control group, or on the machine where groups do not say.
 #[inline(never)]
-pub(crate) fn stalled(root: Root<'_>) -> Option<u32> {
+pub(crate) fn stalled(root: FsRoot<'_>) -> Option<u32> {
     stalled_group(root).or_else(|| stall_in(&root.path(&[b"/proc/pressure/memory"])?))
 }
 
 #[inline(never)]
-fn stalled_group(root: Root<'_>) -> Option<u32> {
+fn stalled_group(root: FsRoot<'_>) -> Option<u32> {
     let group = Group::of(root, b"memory")?;
     match group.version {
         CgroupVersion::V1 => None,

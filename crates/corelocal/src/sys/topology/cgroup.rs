@@ -12,7 +12,7 @@
 //! 2. Paths and lines are long, and a malloc asks on any thread's stack: of both there are few at a time, in functions
 //!    that are not inlined.
 
-use super::{Root, read_set};
+use super::{FsRoot, read_set};
 use crate::sys::cpu::cpuset::CpuSet;
 use crate::sys::file::lines::Lines;
 use crate::sys::file::{File, OWN, PathBuf};
@@ -57,7 +57,7 @@ pub struct CgroupCpus {
 }
 
 /// Returns the cpuset of this process, as seen under `root`.
-pub(crate) fn read(root: Root<'_>) -> Option<CgroupCpus> {
+pub(crate) fn read(root: FsRoot<'_>) -> Option<CgroupCpus> {
     let mut group = Group::of(root, b"cpuset")?;
     // The controller may be switched off in the group: the parent's cpus are then ours.
     loop {
@@ -81,7 +81,7 @@ pub(in crate::sys) struct Group {
 
 impl Group {
     /// Returns the process's own, in the hierarchy of a controller.
-    pub(in crate::sys) fn of(root: Root<'_>, controller: &[u8]) -> Option<Group> {
+    pub(in crate::sys) fn of(root: FsRoot<'_>, controller: &[u8]) -> Option<Group> {
         let (version, group) = own_group(root, controller)?;
         let directory = directory_of(root, version, controller, group.as_bytes())?;
         Some(Group { version, directory })
@@ -109,7 +109,7 @@ impl Group {
 /// Returns the group that a controller puts this process in: the one in its v1 hierarchy if there is such a hierarchy,
 /// else the one in the unified hierarchy.
 #[inline(never)]
-fn own_group(root: Root<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
+fn own_group(root: FsRoot<'_>, controller: &[u8]) -> Option<(CgroupVersion, PathBuf)> {
     let mut lines = Lines::new(open_in(root, b"/cgroup")?);
     // One path for what comes of all lines.
     let (mut found, mut unified) = (PathBuf::join(&[]).ok()?, None);
@@ -141,7 +141,7 @@ struct Directory {
 
 #[inline(never)]
 fn directory_of(
-    root: Root<'_>,
+    root: FsRoot<'_>,
     version: CgroupVersion,
     controller: &[u8],
     group: &[u8],
@@ -166,7 +166,7 @@ fn directory_of(
 
 /// Opens a file of the process. The path is gone from the stack when it is read: see the invariants.
 #[inline(never)]
-fn open_in(root: Root<'_>, name: &[u8]) -> Option<File> {
+fn open_in(root: FsRoot<'_>, name: &[u8]) -> Option<File> {
     File::open(&root.path(&[OWN.to_bytes(), name])?).ok()
 }
 
@@ -180,7 +180,7 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     /// Returns the directory of a group, or `None` in `Some` if it is not mounted here; `None` if a path is too long.
-    fn directory_of(&self, root: Root<'_>, group: &[u8]) -> Option<Option<Directory>> {
+    fn directory_of(&self, root: FsRoot<'_>, group: &[u8]) -> Option<Option<Directory>> {
         let Some(relative) = self.relative(group)? else { return Some(None) };
         let mut path = root.path(&[])?;
         unescape(self.point, &mut path)?;

@@ -8,13 +8,13 @@ use std::boxed::Box;
 
 /// How the lock is taken and let go.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     /// Whether it was recovered, if it was had.
     take: fn(&TryLock) -> Option<bool>,
     let_go: fn(&TryLock),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     take: |lock| {
         let locked = lock.try_lock()?;
         let recovered = locked.recovered;
@@ -31,7 +31,7 @@ struct Model {
 }
 
 impl Model {
-    fn try_once(&self, ways: Ways) -> u32 {
+    fn try_once(&self, ways: Algorithm) -> u32 {
         let Some(recovered) = (ways.take)(&self.lock) else { return 0 };
         self.counts.with_mut(|counts| {
             // SAFETY: the lock is held; loom checks it.
@@ -45,7 +45,7 @@ impl Model {
 }
 
 /// At least one thread gets the lock, and the first one learns that it was orphaned.
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     ::loom::model(move || {
         // The identity of a thread that a fork left behind.
         let lock = TryLock { holder: AtomicU64::new(Identity::gone().number()) };
@@ -88,7 +88,7 @@ fn exchange(word: &AtomicU64, holder: u64, me: u64) -> bool {
 /// Else the twins below would show nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
-    explore(Ways { take: |lock| take_with(lock, Ordering::Acquire, exchange), ..RIGHT });
+    explore(Algorithm { take: |lock| take_with(lock, Ordering::Acquire, exchange), ..RIGHT });
 }
 
 /// Two take it from the same one.
@@ -98,19 +98,19 @@ fn loom_catches_a_recovery_without_a_compare() {
     let take = |lock: &TryLock| {
         take_with(lock, Ordering::Acquire, |word, _, me| word.swap(me, Ordering::Acquire) != FREE)
     };
-    explore(Ways { take, ..RIGHT });
+    explore(Algorithm { take, ..RIGHT });
 }
 
 /// The next one does not see what the last one did.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_lock_without_acquire() {
-    explore(Ways { take: |lock| take_with(lock, Ordering::Relaxed, exchange), ..RIGHT });
+    explore(Algorithm { take: |lock| take_with(lock, Ordering::Relaxed, exchange), ..RIGHT });
 }
 
 /// The same, on the locking side.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_lock_let_go_without_release() {
-    explore(Ways { let_go: |lock| lock.holder.store(FREE, Ordering::Relaxed), ..RIGHT });
+    explore(Algorithm { let_go: |lock| lock.holder.store(FREE, Ordering::Relaxed), ..RIGHT });
 }

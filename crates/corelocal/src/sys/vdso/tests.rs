@@ -60,7 +60,7 @@ fn getcpu_is_found_and_names_an_allowed_cpu() {
     let (mut cpu, mut node) = (u32::MAX, u32::MAX);
     assert_eq!(getcpu(&mut cpu, &mut node, core::ptr::null_mut()), 0);
     let affinity =
-        crate::sys::topology::Topology::read(crate::sys::topology::Root::SYSTEM).affinity;
+        crate::sys::topology::Topology::read(crate::sys::topology::FsRoot::SYSTEM).affinity;
     assert!(affinity.set.contains(cpu as usize), "cpu {cpu} is not in {}", affinity.set);
 }
 

@@ -16,7 +16,7 @@ fn seen_at(place: Place, threads: usize) -> Option<Largest> {
 
 #[test]
 fn ids_stay_in_their_range() {
-    let possible = Topology::read(Root::SYSTEM).nr_possible_ids() as u32;
+    let possible = Topology::read(FsRoot::SYSTEM).nr_possible_ids() as u32;
     for place in [Place::Free, Place::ConfinedLate] {
         let Some(largest) = seen_at(place, 3) else { continue };
         assert!(largest.cpu_id < possible, "{largest:?}");
@@ -27,7 +27,7 @@ fn ids_stay_in_their_range() {
 
 #[test]
 fn the_confined_see_one_cpu() {
-    let allowed = Topology::read(Root::SYSTEM).affinity.set;
+    let allowed = Topology::read(FsRoot::SYSTEM).affinity.set;
     let highest = allowed.max().unwrap() as u32;
     for place in [Place::Confined(1), Place::ConfinedLate] {
         if let Some(largest) = seen_at(place, 4) {

@@ -8,12 +8,12 @@ use std::boxed::Box;
 
 /// How parts get to the list, and from it.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     leave: fn(&Model, u64, u64),
     adopt: fn(&Model, &mut dyn FnMut(u64, u64)),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     leave: |model, span, parts| {
         let link = |span, next| model.link(span, next);
         model.returned.leave(span, model.word(span), parts, link);
@@ -58,7 +58,7 @@ impl Model {
     }
 }
 
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         // Leaked: loom panics in a drop after a fault.
         let model: &'static Model = Box::leak(Box::new(Model {
@@ -112,7 +112,7 @@ fn adopt_with(model: &Model, each: &mut dyn FnMut(u64, u64), take: fn(&AtomicU64
 /// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
-    explore(Ways {
+    explore(Algorithm {
         leave: |model, span, parts| leave_with(model, span, parts, Ordering::AcqRel),
         adopt: |model, each| adopt_with(model, each, |word| word.swap(0, Ordering::AcqRel)),
     });
@@ -125,7 +125,7 @@ fn loom_catches_parts_left_without_release() {
     let leave = |model: &Model, span: u64, parts: u64| {
         leave_with(model, span, parts, Ordering::Acquire);
     };
-    explore(Ways { leave, ..RIGHT });
+    explore(Algorithm { leave, ..RIGHT });
 }
 
 /// A span is linked again while its link is read.
@@ -135,7 +135,7 @@ fn loom_catches_a_span_adopted_without_release() {
     let adopt = |model: &Model, each: &mut dyn FnMut(u64, u64)| {
         adopt_with(model, each, |word| word.swap(0, Ordering::Acquire));
     };
-    explore(Ways { adopt, ..RIGHT });
+    explore(Algorithm { adopt, ..RIGHT });
 }
 
 /// Parts that arrive between the load and the store are lost.
@@ -149,5 +149,5 @@ fn loom_catches_a_store_instead_of_an_exchange() {
             parts
         });
     };
-    explore(Ways { adopt, ..RIGHT });
+    explore(Algorithm { adopt, ..RIGHT });
 }

@@ -11,18 +11,18 @@ const OBJECTS: usize = 3;
 
 /// How objects get to the list, and from it.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     leave: fn(&Model, u64),
     adopt: fn(&Model, &mut dyn FnMut(u64)),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     leave: |model, object| model.orphans.leave(object, |object, next| model.link(object, next)),
     adopt: |model, each| model.orphans.adopt(|object| model.next(object)).for_each(each),
 };
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     orphans: Orphans,
     /// The first words of objects 1, 2, …
     words: [UnsafeCell<u64>; OBJECTS],
@@ -51,7 +51,7 @@ impl Model {
     }
 }
 
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         // Leaked: loom panics in a drop after a fault.
         let words = core::array::from_fn(|_| UnsafeCell::new(0));
@@ -103,7 +103,7 @@ fn walk(model: &Model, first: u64, each: &mut dyn FnMut(u64)) {
 /// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    explore(Ways {
+    explore(Algorithm {
         leave: |model, object| leave_with(model, object, Ordering::Release),
         adopt: |model, each| walk(model, model.orphans.head.swap(0, Ordering::Acquire), each),
     });
@@ -114,14 +114,14 @@ fn loom_twins_without_a_fault_pass() {
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_objects_left_without_release() {
     let leave = |model: &Model, object| leave_with(model, object, Ordering::Relaxed);
-    explore(Ways { leave, ..RIGHT });
+    explore(Algorithm { leave, ..RIGHT });
 }
 
 /// The link is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_list_taken_without_acquire() {
-    explore(Ways {
+    explore(Algorithm {
         adopt: |model, each| walk(model, model.orphans.head.swap(0, Ordering::Relaxed), each),
         ..RIGHT
     });
@@ -131,7 +131,7 @@ fn loom_catches_a_list_taken_without_acquire() {
 #[test]
 #[should_panic]
 fn loom_catches_a_list_taken_in_two_steps() {
-    explore(Ways {
+    explore(Algorithm {
         adopt: |model, each| {
             let first = model.orphans.head.load(Ordering::Acquire);
             model.orphans.head.swap(0, Ordering::Relaxed);
@@ -145,7 +145,7 @@ fn loom_catches_a_list_taken_in_two_steps() {
 #[test]
 #[should_panic]
 fn loom_catches_an_object_left_without_a_compare() {
-    explore(Ways {
+    explore(Algorithm {
         leave: |model, object| {
             model.link(object, model.orphans.head.load(Ordering::Relaxed));
             model.orphans.head.swap(object, Ordering::Release);
@@ -158,7 +158,7 @@ fn loom_catches_an_object_left_without_a_compare() {
 #[test]
 #[should_panic]
 fn loom_catches_a_link_read_too_late() {
-    explore(Ways {
+    explore(Algorithm {
         adopt: |model, each| {
             let mut object = model.orphans.head.swap(0, Ordering::Acquire);
             while object != 0 && object != 77 {

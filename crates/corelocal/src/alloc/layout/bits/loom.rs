@@ -12,14 +12,14 @@ const ALL: u64 = (1 << CHUNKS) - 1;
 
 /// How chunks are claimed and freed.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     claim: fn(Words<'_>, usize) -> Option<usize>,
     take_dirt: fn(Words<'_>, u64) -> usize,
     release: fn(&Model, u64),
     purge: fn(&Model),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     claim: |words, count| words.claim(count, 1),
     take_dirt: |words, mask| words.take_dirt(mask),
     release: |model, mask| model.release(mask),
@@ -27,7 +27,7 @@ const RIGHT: Ways = Ways {
 };
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     used: AtomicU64,
     kept: AtomicU64,
     dirty: AtomicU64,
@@ -39,7 +39,7 @@ struct Model {
 
 impl Model {
     /// All chunks are free and the first one is dirty. Leaked: loom panics in a drop after a fault.
-    fn leaked(ways: Ways) -> &'static Model {
+    fn leaked(ways: Algorithm) -> &'static Model {
         Box::leak(Box::new(Model {
             ways,
             used: AtomicU64::new(!ALL),
@@ -122,7 +122,7 @@ impl Model {
     }
 }
 
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         let model = Model::leaked(ways);
         let one = thread::spawn(|| model.use_some(1));
@@ -155,7 +155,7 @@ fn claim_with(words: Words<'_>, count: usize, order: Ordering) -> Option<usize> 
 #[test]
 fn loom_twins_without_a_fault_pass() {
     let claim = |words: Words<'_>, count| claim_with(words, count, Ordering::Acquire);
-    explore(Ways { claim, ..RIGHT });
+    explore(Algorithm { claim, ..RIGHT });
 }
 
 /// The next owner does not see what the last one did.
@@ -163,7 +163,7 @@ fn loom_twins_without_a_fault_pass() {
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_claim_without_acquire() {
     let claim = |words: Words<'_>, count| claim_with(words, count, R);
-    explore(Ways { claim, ..RIGHT });
+    explore(Algorithm { claim, ..RIGHT });
 }
 
 /// The next owner does not see what the last one did.
@@ -174,7 +174,7 @@ fn loom_catches_chunks_freed_without_release() {
         model.soil(mask);
         model.used.fetch_and(!mask, R);
     };
-    explore(Ways { release, ..RIGHT });
+    explore(Algorithm { release, ..RIGHT });
 }
 
 /// Two threads claim what both have seen free.
@@ -187,7 +187,7 @@ fn loom_catches_a_claim_without_a_compare() {
         words.used.fetch_or(mask(bit, count), Ordering::Acquire);
         Some(bit)
     };
-    explore(Ways { claim, ..RIGHT });
+    explore(Algorithm { claim, ..RIGHT });
 }
 
 /// The next owner takes a dirty chunk for a zeroed one.
@@ -198,7 +198,7 @@ fn loom_catches_chunks_that_are_free_before_they_are_dirty() {
         model.words().free(mask);
         model.soil(mask);
     };
-    explore(Ways { release, ..RIGHT });
+    explore(Algorithm { release, ..RIGHT });
 }
 
 /// The dirt of other chunks of the word is forgotten.
@@ -210,7 +210,7 @@ fn loom_catches_dirt_that_is_taken_in_two_steps() {
         words.dirty.store(dirty & !mask, R);
         (dirty & mask).count_ones() as usize
     };
-    explore(Ways { take_dirt, ..RIGHT });
+    explore(Algorithm { take_dirt, ..RIGHT });
 }
 
 /// The purge erases what was written since, or what is being written.
@@ -222,5 +222,5 @@ fn loom_catches_a_purge_that_claims_nothing() {
         model.clear(dirty);
         model.take_dirt(dirty);
     };
-    explore(Ways { purge, ..RIGHT });
+    explore(Algorithm { purge, ..RIGHT });
 }

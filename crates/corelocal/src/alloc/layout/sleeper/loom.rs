@@ -7,12 +7,12 @@ use std::boxed::Box;
 
 /// What each thread does.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     sleep: fn(&Model),
     wake: fn(&Sleeper),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     sleep: |model| model.sleeper.sleep_unless(None, || model.is_anything()),
     wake: Sleeper::wake,
 };
@@ -34,7 +34,7 @@ impl Model {
 }
 
 /// The sleeper takes all that is made: if it sleeps on, that is a deadlock.
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         let sleeper = Sleeper { word: AtomicU32::new(AWAKE) };
         // Leaked: loom panics in its own drop after a deadlock.
@@ -84,7 +84,7 @@ fn barrier() {
 /// Otherwise the mutants below would prove nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    explore(Ways {
+    explore(Algorithm {
         sleep: |model| sleep_with(model, barrier, || model.is_anything()),
         wake: |sleeper| wake_with(sleeper, barrier),
     });
@@ -94,7 +94,7 @@ fn loom_twins_without_a_fault_pass() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_maker_without_a_fence() {
-    explore(Ways { wake: |sleeper| wake_with(sleeper, || ()), ..RIGHT });
+    explore(Algorithm { wake: |sleeper| wake_with(sleeper, || ()), ..RIGHT });
 }
 
 /// The check for memory overtakes the store of the word: both threads miss each other.
@@ -102,7 +102,7 @@ fn loom_catches_a_maker_without_a_fence() {
 #[should_panic(expected = "deadlock")]
 fn loom_catches_a_sleeper_without_a_fence() {
     let sleep = |model: &Model| sleep_with(model, || (), || model.is_anything());
-    explore(Ways { sleep, ..RIGHT });
+    explore(Algorithm { sleep, ..RIGHT });
 }
 
 /// Memory made between the check and the store of the word is never found.
@@ -113,7 +113,7 @@ fn loom_catches_a_sleeper_that_looks_too_soon() {
         let is_anything = model.is_anything();
         sleep_with(model, barrier, || is_anything);
     };
-    explore(Ways { sleep, ..RIGHT });
+    explore(Algorithm { sleep, ..RIGHT });
 }
 
 /// The sleeper has checked but does not sleep yet: the wake-up does not find it, and it then sleeps.
@@ -126,5 +126,5 @@ fn loom_catches_a_wake_up_that_leaves_no_trace() {
             sleep::wake(&sleeper.word, 1, Scope::Private);
         }
     };
-    explore(Ways { wake, ..RIGHT });
+    explore(Algorithm { wake, ..RIGHT });
 }

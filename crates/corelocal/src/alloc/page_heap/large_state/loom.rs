@@ -10,16 +10,16 @@ const OUT: u8 = 2;
 const NOTHING: u8 = 0;
 
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     give: fn(&AtomicU8),
     take_back: fn(&AtomicU8) -> bool,
 }
 
-const RIGHT: Ways =
-    Ways { give: |byte| give(byte, OUT), take_back: |byte| take_back(byte, OUT, NOTHING) };
+const RIGHT: Algorithm =
+    Algorithm { give: |byte| give(byte, OUT), take_back: |byte| take_back(byte, OUT, NOTHING) };
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     byte: AtomicU8,
     /// The object's record, used by its owner: loom detects two at a time.
     chunks: UnsafeCell<u32>,
@@ -42,7 +42,7 @@ impl Model {
     }
 }
 
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     ::loom::model(move || {
         // Leaked: loom panics in a drop after a fault.
         let model: &'static Model = Box::leak(Box::new(Model {
@@ -80,14 +80,14 @@ fn loom_catches_a_look_instead_of_an_exchange() {
         byte.store(NOTHING, Ordering::Relaxed);
         is_out
     };
-    explore(Ways { take_back, ..RIGHT });
+    explore(Algorithm { take_back, ..RIGHT });
 }
 
 /// The record of the next object is not visible yet.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_an_object_given_without_release() {
-    explore(Ways { give: |byte| byte.store(OUT, Ordering::Relaxed), ..RIGHT });
+    explore(Algorithm { give: |byte| byte.store(OUT, Ordering::Relaxed), ..RIGHT });
 }
 
 /// The record of the next object is not visible yet.
@@ -97,5 +97,5 @@ fn loom_catches_an_object_taken_without_acquire() {
     let take_back = |byte: &AtomicU8| {
         byte.compare_exchange(OUT, NOTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     };
-    explore(Ways { take_back, ..RIGHT });
+    explore(Algorithm { take_back, ..RIGHT });
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::clock::page::{Bounds, Doubt, State, Status};
+use crate::clock::page::{Bounds, ReadError, State, Status};
 
 /// For how long after a publication the status is what was published; then the clock runs free.
 const GRACE: Duration = Duration::from_secs(5);
@@ -36,38 +36,39 @@ impl Content {
     /// Constant time. Async-signal-safe.
     ///
     /// # Errors
-    /// [`Doubt::Untrusted`] if the status says that there is no bound; [`Doubt::Expired`] if the bound is
-    /// void by now; [`Doubt::Range`] if it was published in the future, as it seems to be from another
-    /// time namespace; [`Doubt::Malformed`] if the clock drifts by a second in each.
+    /// [`ReadError::Untrusted`] if the status says that there is no bound; [`ReadError::Expired`] if the bound is
+    /// void by now; [`ReadError::Range`] if it was published in the future, as it seems to be from another
+    /// time namespace; [`ReadError::Malformed`] if the clock drifts by a second in each.
     #[inline]
-    pub fn bounds_at(&self, realtime: Duration, monotonic: Duration) -> Result<Bounds, Doubt> {
+    pub fn bounds_at(&self, realtime: Duration, monotonic: Duration) -> Result<Bounds, ReadError> {
         if !self.status.is_trusted() {
-            return Err(Doubt::Untrusted(self.status));
+            return Err(ReadError::Untrusted(self.status));
         }
         if self.drift_ppb >= 1_000_000_000 {
-            return Err(Doubt::Malformed);
+            return Err(ReadError::Malformed);
         }
         let age = match monotonic.checked_sub(self.as_of) {
             Some(age) => age,
             None if monotonic + BLUR > self.as_of => Duration::ZERO,
-            None => return Err(Doubt::Range),
+            None => return Err(ReadError::Range),
         };
         let status = if age < GRACE {
             self.status
         } else if monotonic < self.void_after {
             Status::FreeRunning
         } else {
-            return Err(Doubt::Expired);
+            return Err(ReadError::Expired);
         };
         // Below 2^64 seconds * 10^9 * 2^30: no overflow. Rounded up, and more by the rest.
         let drift = u128::from(self.drift_ppb);
         let growth = u128::from(age.as_secs()) * drift
             + (u128::from(age.subsec_nanos()) * drift).div_ceil(1_000_000_000);
-        let growth = u64::try_from(growth).map_err(|_| Doubt::Range)?;
-        let bound = Duration::from_nanos(self.bound_ns.checked_add(growth).ok_or(Doubt::Range)?);
+        let growth = u64::try_from(growth).map_err(|_| ReadError::Range)?;
+        let bound =
+            Duration::from_nanos(self.bound_ns.checked_add(growth).ok_or(ReadError::Range)?);
         Ok(Bounds {
             earliest: realtime.saturating_sub(bound),
-            latest: realtime.checked_add(bound).ok_or(Doubt::Range)?,
+            latest: realtime.checked_add(bound).ok_or(ReadError::Range)?,
             status,
         })
     }
@@ -112,15 +113,15 @@ pub(super) fn of_halves([first, second]: [u32; 2]) -> u64 {
     if cfg!(target_endian = "little") { word } else { word.rotate_left(32) }
 }
 
-pub(super) fn decode(raw: &Raw) -> Result<Content, Doubt> {
+pub(super) fn decode(raw: &Raw) -> Result<Content, ReadError> {
     let time = |[seconds, nanoseconds]: [u64; 2]| {
         if seconds > i64::MAX as u64 || nanoseconds >= 1_000_000_000 {
-            return Err(Doubt::Malformed);
+            return Err(ReadError::Malformed);
         }
         Ok(Duration::new(seconds, nanoseconds as u32))
     };
     if raw.bound_ns > i64::MAX as u64 {
-        return Err(Doubt::Malformed);
+        return Err(ReadError::Malformed);
     }
     let [drift_ppb, status] = halves(raw.drift_and_status);
     let [marker_counts, ..] = raw.marker_counts.to_ne_bytes();
@@ -135,7 +136,7 @@ pub(super) fn decode(raw: &Raw) -> Result<Content, Doubt> {
             1 => Status::Synchronized,
             2 => Status::FreeRunning,
             3 => Status::Disrupted,
-            _ => return Err(Doubt::Malformed),
+            _ => return Err(ReadError::Malformed),
         },
         marker_counts: marker_counts != 0,
     })

@@ -6,7 +6,7 @@ use super::{COUNTER_NONE, NOTHING, VERSION, flags};
 use crate::clock::page::units::{
     SKEW_NS, duration_of, duration_of_ceil, duration_of_nearest, fixed_of_nanoseconds,
 };
-use crate::clock::page::{Bounds, Doubt, Leap, Scale, Smearing, State, Status};
+use crate::clock::page::{Bounds, Leap, ReadError, Scale, Smearing, State, Status};
 
 /// For how long after the point the status is what was published, and for how long the time is believed: as
 /// ClockBound has it. No page has a place for these.
@@ -70,12 +70,12 @@ impl Content {
     /// Async-signal-safe.
     ///
     /// # Errors
-    /// [`Doubt::Untrusted`] if the clock's status says that its time is void; [`Doubt::Expired`] if the point
-    /// is a thousand seconds old: the page's writer has ended; [`Doubt::Range`] if the counter is further
-    /// behind the point: it was set back since; [`Doubt::Blank`] if the page tells no time;
-    /// [`Doubt::Malformed`] or [`Doubt::Range`] if its fields lead to none.
+    /// [`ReadError::Untrusted`] if the clock's status says that its time is void; [`ReadError::Expired`] if the point
+    /// is a thousand seconds old: the page's writer has ended; [`ReadError::Range`] if the counter is further
+    /// behind the point: it was set back since; [`ReadError::Blank`] if the page tells no time;
+    /// [`ReadError::Malformed`] or [`ReadError::Range`] if its fields lead to none.
     #[inline]
-    pub fn time_at(&self, counter: u64) -> Result<Duration, Doubt> {
+    pub fn time_at(&self, counter: u64) -> Result<Duration, ReadError> {
         duration_of_nearest(self.fixed_at(counter)?.time)
     }
 
@@ -86,13 +86,13 @@ impl Content {
     /// sides, until the page is published after it. Constant time. Async-signal-safe.
     ///
     /// # Errors
-    /// As for [`time_at`](Content::time_at); [`Doubt::Unbounded`] if a greatest error is not given.
+    /// As for [`time_at`](Content::time_at); [`ReadError::Unbounded`] if a greatest error is not given.
     #[inline]
-    pub fn bounds_at(&self, counter: u64) -> Result<Bounds, Doubt> {
+    pub fn bounds_at(&self, counter: u64) -> Result<Bounds, ReadError> {
         let needed = flags::MAX_ERROR_VALID | flags::PERIOD_MAX_ERROR_VALID;
         let At { time, passed, ticks, behind } = self.fixed_at(counter)?;
         if self.flags & needed != needed {
-            return Err(Doubt::Unbounded);
+            return Err(ReadError::Unbounded);
         }
         let growth = u128::from(ticks) * u128::from(self.period_max_error);
         let growth = (growth >> self.period_shift) + 1;
@@ -103,22 +103,22 @@ impl Content {
         let is_fresh = passed < fixed_of_nanoseconds(GRACE_NS);
         Ok(Bounds {
             earliest: duration_of(time.saturating_sub(error).saturating_sub(behind))?,
-            latest: duration_of_ceil(time.checked_add(error).ok_or(Doubt::Range)?)?,
+            latest: duration_of_ceil(time.checked_add(error).ok_or(ReadError::Range)?)?,
             status: if is_fresh { self.status } else { Status::FreeRunning },
         })
     }
 
     /// Returns the time at `counter`, and how far it is from the point.
     #[inline]
-    fn fixed_at(&self, counter: u64) -> Result<At, Doubt> {
+    fn fixed_at(&self, counter: u64) -> Result<At, ReadError> {
         if !self.status.is_trusted() {
-            return Err(Doubt::Untrusted(self.status));
+            return Err(ReadError::Untrusted(self.status));
         }
         if self.counter_kind == COUNTER_NONE || self.period == 0 {
-            return Err(Doubt::Blank);
+            return Err(ReadError::Blank);
         }
         if self.period_shift >= 64 || self.scale == Scale::Unknown {
-            return Err(Doubt::Malformed);
+            return Err(ReadError::Malformed);
         }
         let distance =
             |ticks: u64| (u128::from(ticks) * u128::from(self.period)) >> self.period_shift;
@@ -128,13 +128,13 @@ impl Content {
             let behind = distance(self.counter - counter).saturating_add(1);
             let is_skew = behind <= fixed_of_nanoseconds(SKEW_NS);
             let at = At { time: point, passed: 0, ticks: 0, behind };
-            return if is_skew { Ok(at) } else { Err(Doubt::Range) };
+            return if is_skew { Ok(at) } else { Err(ReadError::Range) };
         };
         let passed = distance(ticks);
         if passed >= fixed_of_nanoseconds(BELIEVED_NS) {
-            return Err(Doubt::Expired);
+            return Err(ReadError::Expired);
         }
-        let time = point.checked_add(passed).ok_or(Doubt::Range)?;
+        let time = point.checked_add(passed).ok_or(ReadError::Range)?;
         Ok(At { time, passed, ticks, behind: 0 })
     }
 

@@ -17,12 +17,12 @@ struct Shard {
 
 /// How threads release the lock, and how they revoke it.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     unlock: fn(&Bias),
     revoke: fn(&Shard),
 }
 
-const RIGHT: Ways = Ways { unlock: Bias::unlock, revoke: Shard::revoke_right };
+const RIGHT: Algorithm = Algorithm { unlock: Bias::unlock, revoke: Shard::revoke_right };
 
 struct Frozen<'a>(&'a Shard);
 
@@ -63,7 +63,7 @@ impl Shard {
     }
 
     /// Takes the lock up to `times` times. Returns how often it succeeded.
-    fn own(&self, ways: Ways, times: u32) -> u32 {
+    fn own(&self, ways: Algorithm, times: u32) -> u32 {
         let mut had = 0;
         for _ in 0..times {
             if self.section() {
@@ -76,7 +76,7 @@ impl Shard {
         had
     }
 
-    fn revoke(&self, ways: Ways) {
+    fn revoke(&self, ways: Algorithm) {
         self.mutex.lock().unwrap();
         (ways.revoke)(self);
         self.mutex.unlock();
@@ -116,7 +116,7 @@ impl Shard {
     }
 }
 
-fn check(ways: Ways, revokers: u32, owned: u32, preemptions: usize) {
+fn check(ways: Algorithm, revokers: u32, owned: u32, preemptions: usize) {
     crate::explore::within(preemptions, move || {
         let shard = Shard::leaked();
         let others: std::vec::Vec<_> =
@@ -159,11 +159,11 @@ fn loom_owners_on_two_threads_meet_a_revoker() {
 }
 
 fn check_unlock(unlock: fn(&Bias)) {
-    check(Ways { unlock, ..RIGHT }, 1, 2, 4);
+    check(Algorithm { unlock, ..RIGHT }, 1, 2, 4);
 }
 
 fn check_revoke(revoke: fn(&Shard)) {
-    check(Ways { revoke, ..RIGHT }, 1, 2, 4);
+    check(Algorithm { revoke, ..RIGHT }, 1, 2, 4);
 }
 
 fn unlock_with(bias: &Bias, order: Ordering, barrier: fn()) {
@@ -185,7 +185,7 @@ fn barrier() {
 #[test]
 fn loom_twins_without_a_fault_pass() {
     let unlock = |bias: &Bias| unlock_with(bias, Ordering::Release, blocking::light_barrier);
-    check(Ways { unlock, revoke: |shard| shard.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
+    check(Algorithm { unlock, revoke: |shard| shard.revoke_with(barrier, Bias::hold) }, 1, 2, 4);
 }
 
 /// The next owner does not see what was done under the lock.

@@ -55,7 +55,7 @@ impl List {
         loop {
             // Acquire: partner is the Release in `grow`.
             let newest = self.newest.load(Ordering::Acquire);
-            if let Some(base) = self.find().or_else(|| self.find_everywhere()) {
+            if let Some(base) = self.take_hinted().or_else(|| self.take_any()) {
                 return Some(base);
             }
             self.grow(class, shift, newest)?;
@@ -63,7 +63,7 @@ impl List {
     }
 
     /// Allocates a block that the hints lead to.
-    fn find(&self) -> Option<*mut u8> {
+    fn take_hinted(&self) -> Option<*mut u8> {
         // Acquire: partners are the Release stores of `search_from`; the header is initialised.
         let search = self.search.load(Ordering::Acquire);
         self.take_with(self.from(search), Region::take)
@@ -71,7 +71,7 @@ impl List {
 
     /// Allocates any free block. Linear in the blocks of all regions.
     #[cold]
-    fn find_everywhere(&self) -> Option<*mut u8> {
+    fn take_any(&self) -> Option<*mut u8> {
         self.take_with(self.regions(), |region| region.take_from(0))
     }
 
@@ -89,7 +89,7 @@ impl List {
     }
 
     pub(super) fn search_from(&self, region: &Region) {
-        // Release: partner is the Acquire in `find`.
+        // Release: partner is the Acquire in `take_hinted`.
         self.search.store(region.start().cast(), Ordering::Release);
     }
 
@@ -146,7 +146,7 @@ impl List {
             // SAFETY: no other thread has seen the mapping.
             unsafe { pages::unmap(at, len) };
         } else {
-            // Release: partner is the Acquire in `find`.
+            // Release: partner is the Acquire in `take_hinted`.
             self.search.store(region, Ordering::Release);
         }
         Some(())

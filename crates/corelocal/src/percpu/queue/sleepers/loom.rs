@@ -7,26 +7,26 @@ use std::boxed::Box;
 
 /// What producers and consumers do.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     notify: fn(&Sleepers),
     sleep: fn(&Sleepers, &dyn Fn() -> bool),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     notify: Sleepers::notify,
     sleep: |sleepers, is_anything| sleepers.sleep(None, is_anything),
 };
 
 /// A slot for each producer, with room for one item: whether it was pushed, whether it was taken.
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     slots: [(AtomicU32, AtomicU32); 2],
     sleepers: Sleepers,
 }
 
 impl Model {
     /// Leaked: loom panics in its own drop after a deadlock.
-    fn leaked(ways: Ways) -> &'static Model {
+    fn leaked(ways: Algorithm) -> &'static Model {
         let slots = [(); 2].map(|()| (AtomicU32::new(0), AtomicU32::new(0)));
         Box::leak(Box::new(Model { ways, slots, sleepers: Sleepers::new() }))
     }
@@ -57,7 +57,7 @@ impl Model {
 }
 
 /// This many pushes and consumers, each of which gets one item, whichever consumer is chosen for which push.
-fn explore(ways: Ways, items: usize) {
+fn explore(ways: Algorithm, items: usize) {
     // A single item has few interleavings.
     crate::explore::within(if items > 1 { 2 } else { 8 }, move || {
         let model = Model::leaked(ways);
@@ -74,11 +74,11 @@ fn explore(ways: Ways, items: usize) {
 }
 
 fn explore_notify(notify: fn(&Sleepers)) {
-    explore(Ways { notify, ..RIGHT }, 2);
+    explore(Algorithm { notify, ..RIGHT }, 2);
 }
 
 fn explore_sleep(sleep: fn(&Sleepers, &dyn Fn() -> bool)) {
-    explore(Ways { sleep, ..RIGHT }, 2);
+    explore(Algorithm { sleep, ..RIGHT }, 2);
 }
 
 /// A consumer sleeps and a producer does not: at least one of them sees the other.

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 /// What threads do with a slot of numbers.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     push: fn(&Slot, u32),
     pop: fn(&Slot) -> Option<u32>,
 }
@@ -21,10 +21,10 @@ fn pop(slot: &Slot) -> Option<u32> {
     unsafe { slot.pop::<u32>().map(|words| words.into_item()) }
 }
 
-const RIGHT: Ways = Ways { push, pop };
+const RIGHT: Algorithm = Algorithm { push, pop };
 
 /// Two threads push, and one of them and a third one take: each item comes out once.
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         // Leaked: loom panics in a drop after a failure.
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
@@ -91,7 +91,7 @@ fn loom_items_of_a_list_come_out_once() {
 /// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    explore(Ways {
+    explore(Algorithm {
         push: |slot, n| push_with(slot, n, Ordering::Release),
         pop: |slot| pop_with(slot, &slot.consumers.consumer, Slot::take_newest),
     });
@@ -101,7 +101,7 @@ fn loom_twins_without_a_fault_pass() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_push_without_release() {
-    explore(Ways { push: |slot, n| push_with(slot, n, Ordering::Relaxed), ..RIGHT });
+    explore(Algorithm { push: |slot, n| push_with(slot, n, Ordering::Relaxed), ..RIGHT });
 }
 
 /// The same, on the taking side.
@@ -111,7 +111,7 @@ fn loom_catches_a_list_taken_without_acquire() {
     fn take(slot: &Slot) -> *mut u8 {
         slot.producers.newest.swap(ptr::null_mut(), Ordering::Relaxed)
     }
-    explore(Ways { pop: |slot| pop_with(slot, &slot.consumers.consumer, take), ..RIGHT });
+    explore(Algorithm { pop: |slot| pop_with(slot, &slot.consumers.consumer, take), ..RIGHT });
 }
 
 /// A node that is pushed between the read and the store is lost.
@@ -125,7 +125,7 @@ fn loom_catches_a_list_taken_in_two_steps() {
         }
         newest
     }
-    explore(Ways { pop: |slot| pop_with(slot, &slot.consumers.consumer, take), ..RIGHT });
+    explore(Algorithm { pop: |slot| pop_with(slot, &slot.consumers.consumer, take), ..RIGHT });
 }
 
 /// Two consumers take the same item.
@@ -133,7 +133,7 @@ fn loom_catches_a_list_taken_in_two_steps() {
 #[should_panic]
 fn loom_catches_consumers_without_a_lock() {
     let pop = |slot: &Slot| pop_with(slot, &TryLock::new(), Slot::take_newest);
-    explore(Ways { pop, ..RIGHT });
+    explore(Algorithm { pop, ..RIGHT });
 }
 
 /// The place of the first item of a slot that is never empty.

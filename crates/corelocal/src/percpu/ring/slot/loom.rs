@@ -9,12 +9,12 @@ type Two = Slot<u32, 2>;
 
 /// What threads do with a slot.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     push: fn(&Two, u32) -> bool,
     pop: fn(&Two) -> Option<u32>,
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     push: |slot, n| slot.push_shared(Words::new(n)).is_ok(),
     pop: |slot| {
         let mut item = None;
@@ -25,7 +25,7 @@ const RIGHT: Ways = Ways {
 };
 
 /// One thread pushes more than fits, two push one each, and two take: every accepted item comes out once.
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(2, move || {
         // Leaked: loom panics in a drop after a failure.
         let slot: &'static Two = Box::leak(Box::new(Two::zeroed()));
@@ -78,7 +78,7 @@ fn loom_items_come_out_once() {
 /// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    explore(Ways {
+    explore(Algorithm {
         push: |slot, n| push_with(slot, n, &slot.producer.producers, Ordering::Release),
         pop: |slot| pop_with(slot, &slot.consumer.consumers, Ordering::Release),
     });
@@ -88,7 +88,7 @@ fn loom_twins_without_a_fault_pass() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_tail_without_release() {
-    explore(Ways {
+    explore(Algorithm {
         push: |slot, n| push_with(slot, n, &slot.producer.producers, Ordering::Relaxed),
         ..RIGHT
     });
@@ -98,7 +98,7 @@ fn loom_catches_a_tail_without_release() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_a_head_without_release() {
-    explore(Ways {
+    explore(Algorithm {
         pop: |slot| pop_with(slot, &slot.consumer.consumers, Ordering::Relaxed),
         ..RIGHT
     });
@@ -108,7 +108,7 @@ fn loom_catches_a_head_without_release() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_catches_producers_without_a_lock() {
-    explore(Ways {
+    explore(Algorithm {
         push: |slot, n| push_with(slot, n, &TryLock::new(), Ordering::Release),
         ..RIGHT
     });
@@ -118,5 +118,5 @@ fn loom_catches_producers_without_a_lock() {
 #[test]
 #[should_panic]
 fn loom_catches_consumers_without_a_lock() {
-    explore(Ways { pop: |slot| pop_with(slot, &TryLock::new(), Ordering::Release), ..RIGHT });
+    explore(Algorithm { pop: |slot| pop_with(slot, &TryLock::new(), Ordering::Release), ..RIGHT });
 }

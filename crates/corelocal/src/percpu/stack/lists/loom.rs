@@ -10,15 +10,15 @@ type Two = Lists<2>;
 
 /// How a place is put on a list and taken off.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     put_on: fn(&Two, &AtomicU64, usize),
     take_off: fn(&Two, &AtomicU64) -> Option<usize>,
 }
 
-const RIGHT: Ways = Ways { put_on: Two::put_on, take_off: Two::take_off };
+const RIGHT: Algorithm = Algorithm { put_on: Two::put_on, take_off: Two::take_off };
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     lists: Two,
     items: [UnsafeCell<u64>; 2],
 }
@@ -44,7 +44,7 @@ impl Model {
 }
 
 /// A place is taken off and put on again between another thread's read of the head and its exchange.
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     crate::explore::within(3, move || {
         let items = [UnsafeCell::new(0), UnsafeCell::new(0)];
         // Leaked: loom panics in a drop after a failure.
@@ -95,7 +95,7 @@ fn loom_lists_as_they_are_pass() {
 /// Unmodified copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_twins_without_a_fault_pass() {
-    explore(Ways {
+    explore(Algorithm {
         put_on: |lists, list, place| put_on_with(lists, list, place, Ordering::Release),
         take_off: |lists, list| take_off_with(lists, list, Ordering::Acquire, TAG),
     });
@@ -106,7 +106,7 @@ fn loom_twins_without_a_fault_pass() {
 #[should_panic]
 fn loom_catches_heads_without_a_tag() {
     let take_off = |lists: &Two, list: &AtomicU64| take_off_with(lists, list, Ordering::Acquire, 0);
-    explore(Ways { take_off, ..RIGHT });
+    explore(Algorithm { take_off, ..RIGHT });
 }
 
 /// A thread that takes a place does not see the item.
@@ -116,7 +116,7 @@ fn loom_catches_a_place_put_on_without_release() {
     let put_on = |lists: &Two, list: &AtomicU64, place| {
         put_on_with(lists, list, place, Ordering::Relaxed);
     };
-    explore(Ways { put_on, ..RIGHT });
+    explore(Algorithm { put_on, ..RIGHT });
 }
 
 /// The same, on the taking side.
@@ -125,5 +125,5 @@ fn loom_catches_a_place_put_on_without_release() {
 fn loom_catches_a_place_taken_without_acquire() {
     let take_off =
         |lists: &Two, list: &AtomicU64| take_off_with(lists, list, Ordering::Relaxed, TAG);
-    explore(Ways { take_off, ..RIGHT });
+    explore(Algorithm { take_off, ..RIGHT });
 }

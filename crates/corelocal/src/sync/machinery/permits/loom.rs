@@ -10,14 +10,14 @@ type Permits = super::Permits<Private>;
 
 /// What takers and givers do.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     give: fn(&Permits),
     take: fn(&Permits),
     /// False if it gave up.
     try_take: fn(&Permits) -> bool,
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     give: |permits| {
         permits.give(1, Permits::MAX, false).expect("few");
     },
@@ -41,7 +41,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A taker sees what the giver did.
-fn explore_one(ways: Ways) {
+fn explore_one(ways: Algorithm) {
     check(move || {
         let model = leaked();
         let taker = thread::spawn(move || {
@@ -58,7 +58,7 @@ fn explore_one(ways: Ways) {
 }
 
 /// Two takers, and two permits one after the other.
-fn explore_two(ways: Ways) {
+fn explore_two(ways: Algorithm) {
     check(move || {
         let model = leaked();
         let takers = [(); 2].map(|()| thread::spawn(move || (ways.take)(&model.permits)));
@@ -70,7 +70,7 @@ fn explore_two(ways: Ways) {
 }
 
 /// One taker gives up, another one does not; a permit for the one that stays.
-fn explore_giving_up(ways: Ways) {
+fn explore_giving_up(ways: Algorithm) {
     check(move || {
         let model = leaked();
         let stays = thread::spawn(move || (ways.take)(&model.permits));
@@ -123,7 +123,7 @@ fn loom_catches_a_giver_that_wakes_nobody() {
             let _ = word;
         }
     };
-    explore_one(Ways { give, ..RIGHT });
+    explore_one(Algorithm { give, ..RIGHT });
 }
 
 /// The taker does not see what the giver did.
@@ -135,7 +135,7 @@ fn loom_catches_a_giver_without_release() {
             Futex::wake(&permits.word, 1);
         }
     };
-    explore_one(Ways { give, ..RIGHT });
+    explore_one(Algorithm { give, ..RIGHT });
 }
 
 /// Of two sleepers the first takes a permit as if there were no other, and the next giver wakes no thread.
@@ -147,7 +147,7 @@ fn loom_catches_a_sleeper_that_forgets_the_others() {
             permits.wait(None, false);
         }
     };
-    explore_two(Ways { take, ..RIGHT });
+    explore_two(Algorithm { take, ..RIGHT });
 }
 
 /// The second giver finds no mark although a thread sleeps: only the woken thread can pass the permit on.
@@ -167,7 +167,7 @@ fn loom_catches_a_sleeper_that_leaves_permits_to_nobody() {
             }
         }
     };
-    explore_two(Ways { take, ..RIGHT });
+    explore_two(Algorithm { take, ..RIGHT });
 }
 
 /// The wake-up for the thread that stays went to the one that gives up.
@@ -179,5 +179,5 @@ fn loom_catches_one_that_gives_up_without_a_word() {
         permits.wait(Some(Deadline::now()), false);
         false
     };
-    explore_giving_up(Ways { try_take, ..RIGHT });
+    explore_giving_up(Algorithm { try_take, ..RIGHT });
 }

@@ -12,12 +12,12 @@ use std::vec::Vec;
 
 /// How threads lock and unlock.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     lock: fn(&Lock<Private>),
     unlock: fn(&Lock<Private>),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     lock: |lock| {
         lock.lock();
     },
@@ -45,7 +45,7 @@ impl Model {
         self.count.with_mut(|count| unsafe { *count += 1 });
     }
 
-    fn pass(&self, ways: Ways) {
+    fn pass(&self, ways: Algorithm) {
         (ways.lock)(&self.lock);
         self.count();
         (ways.unlock)(&self.lock);
@@ -53,7 +53,7 @@ impl Model {
 }
 
 /// This many threads take the lock once each, this thread among them.
-fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
+fn explore_with(make: fn() -> Lock<Private>, ways: Algorithm, threads: u32) {
     crate::explore::within(2, move || {
         let model = Model::leaked(make());
         let others: Vec<_> =
@@ -67,7 +67,7 @@ fn explore_with(make: fn() -> Lock<Private>, ways: Ways, threads: u32) {
     });
 }
 
-fn explore(ways: Ways) {
+fn explore(ways: Algorithm) {
     explore_with(Lock::new, ways, 3);
 }
 
@@ -84,7 +84,7 @@ fn loom_impatient_waiters() {
 #[test]
 fn loom_fair_unlocks() {
     // SAFETY: locked before.
-    explore(Ways { unlock: |lock| unsafe { lock.unlock_fairly() }, ..RIGHT });
+    explore(Algorithm { unlock: |lock| unsafe { lock.unlock_fairly() }, ..RIGHT });
 }
 
 /// Waiters that give up leave the lock to the others, and finally an idle lock.
@@ -277,7 +277,7 @@ fn unlock_with(lock: &Lock<Private>, fault: Fault) {
 
 macro_rules! twin {
     ($fault:ident) => {
-        Ways {
+        Algorithm {
             lock: |lock| lock_with(lock, Fault::$fault),
             unlock: |lock| unlock_with(lock, Fault::$fault),
         }
@@ -287,11 +287,11 @@ macro_rules! twin {
 /// A mutant whose unlocks are sections.
 macro_rules! sectioned_twin {
     ($fault:ident) => {
-        Ways { unlock: |lock| unlock_by_section_with(lock, Fault::$fault), ..twin!($fault) }
+        Algorithm { unlock: |lock| unlock_by_section_with(lock, Fault::$fault), ..twin!($fault) }
     };
 }
 
-fn explore_sections(ways: Ways) {
+fn explore_sections(ways: Algorithm) {
     explore_with(Lock::with_sections, ways, 2);
 }
 

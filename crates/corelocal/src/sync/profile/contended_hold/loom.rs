@@ -8,16 +8,18 @@ use ::loom::thread;
 
 /// What waiters do.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     begin: fn(&Stretch, u64),
     end: fn(&Stretch, u64),
 }
 
-const RIGHT: Ways =
-    Ways { begin: |stretch, now| stretch.begin(now), end: |stretch, now| stretch.end(now, true) };
+const RIGHT: Algorithm = Algorithm {
+    begin: |stretch, now| stretch.begin(now),
+    end: |stretch, now| stretch.end(now, true),
+};
 
 /// A thread begins to wait while the owner unlocks: it has not waited before that.
-fn explore_beginning(ways: Ways) {
+fn explore_beginning(ways: Algorithm) {
     ::loom::model(move || {
         let stretch = Arc::new(Stretch::new(5));
         let waiter = {
@@ -33,7 +35,7 @@ fn explore_beginning(ways: Ways) {
 }
 
 /// A former waiter owns the lock, and another thread begins to wait for it.
-fn explore_holding(ways: Ways) {
+fn explore_holding(ways: Algorithm) {
     ::loom::model(move || {
         let stretch = Arc::new(Stretch::new(0));
         stretch.begin(10);
@@ -76,7 +78,7 @@ fn loom_catches_a_waiter_that_counts_itself_first() {
             stretch.since.fetch_max(now, Ordering::Relaxed);
         }
     };
-    explore_beginning(Ways { begin, ..RIGHT });
+    explore_beginning(Algorithm { begin, ..RIGHT });
 }
 
 /// All the time before is attributed to it.
@@ -84,7 +86,7 @@ fn loom_catches_a_waiter_that_counts_itself_first() {
 #[should_panic(expected = "too long")]
 fn loom_catches_a_holder_that_does_not_say_since_when() {
     let end = |stretch: &Stretch, now| stretch.end(now, false);
-    explore_holding(Ways { end, ..RIGHT });
+    explore_holding(Algorithm { end, ..RIGHT });
 }
 
 /// It arrived when no waiter was counted, and found the time of an earlier owner.
@@ -94,5 +96,5 @@ fn loom_catches_a_waiter_that_says_nothing_of_when_it_came() {
     let begin = |stretch: &Stretch, _| {
         stretch.waiting.fetch_add(1, Ordering::Release);
     };
-    explore_beginning(Ways { begin, ..RIGHT });
+    explore_beginning(Algorithm { begin, ..RIGHT });
 }

@@ -12,13 +12,13 @@ struct Pair {
 
 /// How a thread writes and reads.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     /// False if another writer is active.
     write: fn(&Pair, u64) -> bool,
     read: fn(&Pair) -> Option<[u64; 2]>,
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     write: |pair, value| {
         let Some(_writing) = pair.sequence.write() else { return false };
         pair.store(value);
@@ -51,7 +51,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 }
 
 /// One thread writes again while another one reads. The reader sees both words of one write, or gives up.
-fn explore_reading(ways: Ways) {
+fn explore_reading(ways: Algorithm) {
     check(move || {
         let pair = Pair::new();
         assert!((ways.read)(&pair).is_none());
@@ -71,7 +71,7 @@ fn explore_reading(ways: Ways) {
 }
 
 /// Two writers at once: one of them writes, or one after the other.
-fn explore_writing(ways: Ways) {
+fn explore_writing(ways: Algorithm) {
     check(move || {
         let pair = Pair::new();
         let other = pair.clone();
@@ -123,7 +123,7 @@ fn loom_catches_writers_that_do_not_exclude_each_other() {
         pair.number().store(before + 2, Ordering::Release);
         true
     };
-    explore_writing(Ways { write, ..RIGHT });
+    explore_writing(Algorithm { write, ..RIGHT });
 }
 
 /// A word is visible before the odd number.
@@ -131,7 +131,7 @@ fn loom_catches_writers_that_do_not_exclude_each_other() {
 #[should_panic(expected = "torn")]
 fn loom_catches_a_writer_without_its_fence() {
     let write = |pair: &Pair, value| write_with(pair, value, || {}, Ordering::Release);
-    explore_reading(Ways { write, ..RIGHT });
+    explore_reading(Algorithm { write, ..RIGHT });
 }
 
 /// The even number is visible before the words.
@@ -141,7 +141,7 @@ fn loom_catches_a_writer_that_ends_without_release() {
     let write = |pair: &Pair, value| {
         write_with(pair, value, || fence(Ordering::Release), Ordering::Relaxed)
     };
-    explore_reading(Ways { write, ..RIGHT });
+    explore_reading(Algorithm { write, ..RIGHT });
 }
 
 /// As the writer, with this step before the words and this ordering at the end.
@@ -167,7 +167,7 @@ fn loom_catches_a_reader_that_looks_once() {
         let before = pair.number().load(Ordering::Acquire);
         (before != 0 && before % 2 == 0).then(|| pair.load())
     };
-    explore_reading(Ways { read, ..RIGHT });
+    explore_reading(Algorithm { read, ..RIGHT });
 }
 
 /// The second read of the number comes before the words.
@@ -179,5 +179,5 @@ fn loom_catches_a_reader_without_its_fence() {
         let words = (before != 0 && before % 2 == 0).then(|| pair.load())?;
         (pair.number().load(Ordering::Relaxed) == before).then_some(words)
     };
-    explore_reading(Ways { read, ..RIGHT });
+    explore_reading(Algorithm { read, ..RIGHT });
 }

@@ -16,26 +16,26 @@ const SCOPE: Scope = Scope::Shared;
 
 /// What a thread does with the lock.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     lock: fn(&Raw, Thread<'_>) -> Result<Taken, LockError>,
     unlock: fn(&Raw, Thread<'_>),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     // SAFETY: the locks of a model are leaked, so they are neither moved nor freed.
     lock: |raw, me| unsafe { raw.lock::<Plain>(me, None, SCOPE) },
     unlock: |raw, me| raw.unlock::<Plain>(me, SCOPE).unwrap(),
 };
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     raw: Raw,
     /// The number of the thread that is between lock and unlock.
     inside: AtomicU32,
 }
 
 impl Model {
-    fn leaked(ways: Ways) -> &'static Model {
+    fn leaked(ways: Algorithm) -> &'static Model {
         Box::leak(Box::new(Model { ways, raw: Raw::new(), inside: AtomicU32::new(0) }))
     }
 
@@ -101,13 +101,13 @@ const LONG: usize = 100;
 const STEPS: usize = 9;
 
 /// A thread that dies after each number of steps, beside `others` that do not.
-fn explore(ways: Ways, others: u32) {
+fn explore(ways: Algorithm, others: u32) {
     for life in 0..=STEPS + 2 {
         explore_one(ways, others, life);
     }
 }
 
-fn explore_one(ways: Ways, others: u32, life: usize) {
+fn explore_one(ways: Algorithm, others: u32, life: usize) {
     crate::explore::within(if others > 1 { 2 } else { 3 }, move || {
         let model = Model::leaked(ways);
         let victim = thread::spawn(move || model.visit(VICTIM, life));
@@ -169,7 +169,7 @@ fn take(raw: &Raw, me: Thread<'_>) -> Result<Taken, LockError> {
 /// Without a fault the copies pass. Otherwise the mutants below would show nothing.
 #[test]
 fn loom_a_twin_without_a_fault_passes() {
-    explore(Ways { lock: |raw, me| lock_with(raw, me, take), ..RIGHT }, 1);
+    explore(Algorithm { lock: |raw, me| lock_with(raw, me, take), ..RIGHT }, 1);
 }
 
 /// A thread that dies between the two owns a lock that the kernel does not find.
@@ -184,7 +184,7 @@ fn loom_catches_pending_cleared_before_linking() {
         unsafe { me.link(&raw.links, false) };
         Ok(taken)
     };
-    explore(Ways { lock, ..RIGHT }, 1);
+    explore(Algorithm { lock, ..RIGHT }, 1);
 }
 
 /// The same between the word and the list.
@@ -199,7 +199,7 @@ fn loom_catches_locking_before_pending() {
         me.withdraw();
         Ok(taken)
     };
-    explore(Ways { lock, ..RIGHT }, 1);
+    explore(Algorithm { lock, ..RIGHT }, 1);
 }
 
 /// The same when it unlocks: not in the list, not pending, and still owned.
@@ -211,7 +211,7 @@ fn loom_catches_unlinking_without_pending() {
         unsafe { me.unlink(&raw.links) };
         Plain::leave(&raw.word, me, SCOPE);
     };
-    explore(Ways { unlock, ..RIGHT }, 1);
+    explore(Algorithm { unlock, ..RIGHT }, 1);
 }
 
 /// A thread that dies after unlocking has not woken a waiter.
@@ -228,7 +228,7 @@ fn loom_catches_pending_cleared_before_the_wake_up() {
             sleep::wake(&raw.word, 1, SCOPE);
         }
     };
-    explore(Ways { unlock, ..RIGHT }, 1);
+    explore(Algorithm { unlock, ..RIGHT }, 1);
 }
 
 /// Of two waiters for the dead thread's lock the second is forgotten.
@@ -253,5 +253,5 @@ fn loom_catches_waiters_dropped_on_recovery() {
         }
     }
     // Both must sleep before the owner dies.
-    explore_one(Ways { lock: |raw, me| lock_with(raw, me, forgetful), ..RIGHT }, 2, 4);
+    explore_one(Algorithm { lock: |raw, me| lock_with(raw, me, forgetful), ..RIGHT }, 2, 4);
 }

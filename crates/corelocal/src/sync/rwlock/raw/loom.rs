@@ -13,7 +13,7 @@ type Raw = super::Raw<Private>;
 
 /// How threads lock and unlock.
 #[derive(Clone, Copy)]
-struct Ways {
+struct Algorithm {
     read: fn(&Raw),
     unlock_read: fn(&Raw),
     write: fn(&Raw),
@@ -23,7 +23,7 @@ struct Ways {
     upgrade: fn(&Raw),
 }
 
-const RIGHT: Ways = Ways {
+const RIGHT: Algorithm = Algorithm {
     read: |raw| assert!(raw.read_at_once() || raw.read_cold(None)),
     unlock_read: Raw::unlock_read,
     write: |raw| assert!(raw.try_write(tag()) || raw.lock_cold(Kind::Writer, None)),
@@ -33,8 +33,8 @@ const RIGHT: Ways = Ways {
 };
 
 /// As in a child, where readers are not visitors.
-const NO_VISITORS: Ways =
-    Ways { read: |raw| assert!(raw.try_read() || raw.read_cold(None)), ..RIGHT };
+const NO_VISITORS: Algorithm =
+    Algorithm { read: |raw| assert!(raw.try_read() || raw.read_cold(None)), ..RIGHT };
 
 /// In a model all threads have the same tag.
 fn tag() -> u32 {
@@ -42,14 +42,14 @@ fn tag() -> u32 {
 }
 
 struct Model {
-    ways: Ways,
+    ways: Algorithm,
     raw: Raw,
     value: UnsafeCell<u32>,
 }
 
 impl Model {
     /// Leaked: loom panics in its own drop after a deadlock.
-    fn leaked(ways: Ways) -> &'static Model {
+    fn leaked(ways: Algorithm) -> &'static Model {
         let model = Model { ways, raw: Raw::new(), value: UnsafeCell::new(0) };
         Box::leak(Box::new(model))
     }
@@ -98,14 +98,14 @@ impl Model {
 }
 
 /// Runs two other threads and this one. At the end the lock is free, and was written to this often.
-fn explore(ways: Ways, others: [fn(&Model) -> u32; 2], mine: fn(&Model) -> u32) {
+fn explore(ways: Algorithm, others: [fn(&Model) -> u32; 2], mine: fn(&Model) -> u32) {
     explore_within(2, ways, others, mine);
 }
 
 /// With fewer preemptions, where deadlines alone yield many orders.
 fn explore_within(
     preemptions: usize,
-    ways: Ways,
+    ways: Algorithm,
     others: [fn(&Model) -> u32; 2],
     mine: fn(&Model) -> u32,
 ) {
@@ -236,7 +236,7 @@ fn loom_catches_a_last_reader_that_wakes_nobody() {
     let unlock_read = |raw: &Raw| {
         raw.state.fetch_sub(READER, Ordering::Release);
     };
-    explore(Ways { unlock_read, ..RIGHT }, [reads, reads], writes);
+    explore(Algorithm { unlock_read, ..RIGHT }, [reads, reads], writes);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn loom_catches_a_reader_without_release() {
             Raw::wake_after_readers(&raw.state, before);
         }
     };
-    explore(Ways { unlock_read, ..RIGHT }, [reads, reads], writes);
+    explore(Algorithm { unlock_read, ..RIGHT }, [reads, reads], writes);
 }
 
 /// As a reader with this outcome of its visit.
@@ -264,7 +264,7 @@ fn loom_catches_a_visitor_that_stays() {
     let read = |raw: &Raw| {
         raw.state.fetch_add(READER, Ordering::Acquire);
     };
-    explore(Ways { read, ..RIGHT }, [reads, reads], writes);
+    explore(Algorithm { read, ..RIGHT }, [reads, reads], writes);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn loom_catches_a_visitor_without_acquire() {
         let is_open = before.is_open_in_first_generation() || raw.visitor_leaves();
         reads_after_a_visit(raw, is_open);
     };
-    explore(Ways { read, ..RIGHT }, [reads, reads], writes);
+    explore(Algorithm { read, ..RIGHT }, [reads, reads], writes);
 }
 
 /// A writer waits for it, and sleeps on.
@@ -290,7 +290,7 @@ fn loom_catches_a_visitor_that_leaves_in_silence() {
         }
         reads_after_a_visit(raw, is_open);
     };
-    explore(Ways { read, ..RIGHT }, [writes, reads], reads);
+    explore(Algorithm { read, ..RIGHT }, [writes, reads], reads);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn loom_catches_a_writer_that_wakes_readers_only() {
         raw.change_any(Ordering::Release, |state| state.let_go().without(ASLEEP));
         half_word_wait::wake::<Private>(&raw.state, Half::Readers, u32::MAX);
     };
-    explore(Ways { unlock_write, ..RIGHT }, [writes, reads], writes);
+    explore(Algorithm { unlock_write, ..RIGHT }, [writes, reads], writes);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn loom_catches_a_writer_that_wakes_one_reader() {
         half_word_wait::wake::<Private>(&raw.state, Half::Readers, 1);
         half_word_wait::wake::<Private>(&raw.state, Half::Writers, 1);
     };
-    explore(Ways { unlock_write, ..RIGHT }, [reads, reads], writes);
+    explore(Algorithm { unlock_write, ..RIGHT }, [reads, reads], writes);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn loom_catches_a_writer_without_release() {
             Raw::wake_everybody(&raw.state);
         }
     };
-    explore(Ways { unlock_write, ..RIGHT }, [writes, reads], writes);
+    explore(Algorithm { unlock_write, ..RIGHT }, [writes, reads], writes);
 }
 
 /// It closes the lock, and leaves it closed.
@@ -340,7 +340,7 @@ fn loom_catches_a_writer_that_gives_up_without_a_word() {
         half_word_wait::wait::<Private>(&raw.state, Half::Writers, state.0, Some(Deadline::now()));
         false
     };
-    explore(Ways { try_write, ..RIGHT }, [tries_to_write, reads], reads);
+    explore(Algorithm { try_write, ..RIGHT }, [tries_to_write, reads], reads);
 }
 
 /// Of two writers that slept, the first one leaves as if there were no other sleepers.
@@ -359,7 +359,7 @@ fn loom_catches_a_writer_that_forgets_the_others() {
             }
         }
     };
-    explore(Ways { write, ..RIGHT }, [writes, writes], writes);
+    explore(Algorithm { write, ..RIGHT }, [writes, writes], writes);
 }
 
 /// A reader that entered meanwhile sees the value change.
@@ -369,7 +369,7 @@ fn loom_catches_an_upgrade_beside_readers() {
     let upgrade = |raw: &Raw| {
         raw.change_any(Ordering::Acquire, |state| state.upgraded());
     };
-    explore(Ways { upgrade, ..RIGHT }, [upgrades, reads], reads);
+    explore(Algorithm { upgrade, ..RIGHT }, [upgrades, reads], reads);
 }
 
 /// The last reader wakes a writer, which cannot begin, instead of the upgrading reader.
@@ -384,5 +384,5 @@ fn loom_catches_an_upgrade_that_does_not_say_so() {
             }
         }
     };
-    explore(Ways { upgrade, ..RIGHT }, [upgrades, reads], reads);
+    explore(Algorithm { upgrade, ..RIGHT }, [upgrades, reads], reads);
 }

@@ -25,11 +25,11 @@ impl Tree {
     }
 
     fn nearest(&self) -> Option<MemoryUse> {
-        nearest(Root::at(self.0.path().to_str().unwrap()))
+        nearest(FsRoot::at(self.0.path().to_str().unwrap()))
     }
 
     fn stalled(&self) -> Option<u32> {
-        stalled(Root::at(self.0.path().to_str().unwrap()))
+        stalled(FsRoot::at(self.0.path().to_str().unwrap()))
     }
 }
 

@@ -76,7 +76,7 @@ impl Biased for Lock<Pair> {
 ///
 /// # Errors
 /// The violation, as a sentence.
-pub fn duel<L: Biased>(lock: &mut L, time: Duration) -> Result<u64, String> {
+pub fn visits<L: Biased>(lock: &mut L, time: Duration) -> Result<u64, String> {
     let (done, met, had) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let add = |pair: &mut Pair| {
         if !pair.add() {

@@ -10,7 +10,7 @@ fn point(counter: u64, raw: u64, nanos: u64) -> Point {
     Point { counter, nanos, raw, error: 20, width: 30 }
 }
 
-impl Keeper {
+impl StateTracker {
     /// The state at a point at which nothing happened.
     pub(in super::super) fn state_at(&mut self, discipline: &Discipline, point: Point) -> State {
         self.state_of(discipline, Happened::Nothing, None, point)
@@ -29,23 +29,23 @@ fn kept(told_ns: u64) -> Discipline {
 
 #[test]
 fn the_rate_follows() {
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, Some(7), None);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, true, Some(7), None);
     // 2 GHz.
     for second in 0..20 {
-        assert!(keeper.advance(point(second * 2 * GHZ, second * GHZ, second * GHZ)));
+        assert!(state_tracker.advance(point(second * 2 * GHZ, second * GHZ, second * GHZ)));
     }
-    let rate = keeper.rate(&kept(500)).unwrap();
+    let rate = state_tracker.rate(&kept(500)).unwrap();
     assert_eq!(rate.period.nanoseconds(2 * GHZ), Some(GHZ));
     assert!(rate.error_ppb < 10, "{rate:?}");
-    assert!(keeper.points.len() <= 12, "{} points", keeper.points.len());
+    assert!(state_tracker.points.len() <= 12, "{} points", state_tracker.points.len());
     // Slewed by 80,000 ppm: the same counter, and a rate that is off by the mean of it.
     let slewed = point(40 * GHZ, 20 * GHZ, 20 * GHZ + 80_000_000);
-    let state = keeper.state_of(&kept(500), Happened::Nothing, None, slewed);
+    let state = state_tracker.state_of(&kept(500), Happened::Nothing, None, slewed);
     assert_eq!((state.status, state.disruptions), (Status::Synchronized, 7));
     assert!(state.drift_ppb >= WORST_PPB + 7_000_000, "{state:?}");
     // Set by an hour: the counter goes on as before.
     let set = point(42 * GHZ, 21 * GHZ, 3621 * GHZ);
-    let state = keeper.state_of(&kept(500), Happened::Set, None, set);
+    let state = state_tracker.state_of(&kept(500), Happened::Set, None, set);
     assert_eq!((state.status, state.disruptions), (Status::Synchronized, 8));
     assert!(state.period.nanoseconds(2 * GHZ).unwrap().abs_diff(GHZ) < 100_000);
 }
@@ -53,10 +53,10 @@ fn the_rate_follows() {
 /// A daemon that dies within a slew leaves a clock that runs away faster than the kernel's error grows.
 #[test]
 fn what_the_kernels_error_does_not_cover_is_added() {
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, None, None);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, true, None, None);
     let mut error = |told: u64, second: u64, nanos: u64| {
         let point = point(second * 2 * GHZ, second * GHZ, nanos);
-        keeper.state_of(&kept(told), Happened::Nothing, None, point).max_error_ns - told
+        state_tracker.state_of(&kept(told), Happened::Nothing, None, point).max_error_ns - told
     };
     error(100, 1, GHZ);
     // Of the counter.
@@ -88,9 +88,9 @@ fn readers_of_the_kernels_clock_are_warned_of_leap_seconds() {
 
 #[test]
 fn another_machine_is_not_trusted_until_a_daemon_has_been_there() {
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, None, None);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, true, None, None);
     let mut at = |error, counter, nanos| {
-        keeper.state_of(&kept(error), Happened::Nothing, None, point(counter, nanos, nanos))
+        state_tracker.state_of(&kept(error), Happened::Nothing, None, point(counter, nanos, nanos))
     };
     assert_eq!(at(500, 100 * GHZ, GHZ).status, Status::Disrupted, "there is no rate yet");
     assert_eq!(at(500, 102 * GHZ, 2 * GHZ).status, Status::Synchronized);
@@ -104,10 +104,14 @@ fn another_machine_is_not_trusted_until_a_daemon_has_been_there() {
     assert_eq!(at(300, 5 + 6 * GHZ, 5 * GHZ).status, Status::Synchronized);
     // A suspend, while the user vouches for the clock.
     let vouched = kept(0).trusted_to(300);
-    let slept =
-        keeper.state_of(&vouched, Happened::Broken, None, point(5 + 8 * GHZ, 6 * GHZ, 6 * GHZ));
+    let slept = state_tracker.state_of(
+        &vouched,
+        Happened::Broken,
+        None,
+        point(5 + 8 * GHZ, 6 * GHZ, 6 * GHZ),
+    );
     assert_eq!(slept.disruptions, 2);
-    let mut without = Keeper::new(libc::CLOCK_REALTIME, false, None, None);
+    let mut without = StateTracker::new(libc::CLOCK_REALTIME, false, None, None);
     assert_eq!(
         without.state_of(&vouched, Happened::Broken, None, now()).status,
         Status::Synchronized
@@ -122,15 +126,15 @@ fn another_machine_is_not_trusted_until_a_daemon_has_been_there() {
 #[test]
 fn states_of_this_machine() {
     let discipline = Discipline::unknown().trusted_to(1000);
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, false, Some(3), None);
-    keeper.calibrate();
-    let state = keeper.state(&discipline, false);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, false, Some(3), None);
+    state_tracker.calibrate();
+    let state = state_tracker.state(&discipline, false);
     assert_eq!((state.status, state.disruptions), (Status::Synchronized, 3));
     assert_eq!(state.max_error_ns, 1000);
     if cfg!(target_arch = "x86_64") {
-        let mut keeper = Keeper::new(libc::CLOCK_REALTIME, true, None, None);
-        keeper.calibrate();
-        let state = keeper.state(&discipline, false);
+        let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, true, None, None);
+        state_tracker.calibrate();
+        let state = state_tracker.state(&discipline, false);
         assert!(state.max_error_ns > 1000);
         let second = state.period.nanoseconds(1 << 32);
         assert!(second.is_some_and(|nanos| nanos > GHZ / 4), "{second:?}");
@@ -144,10 +148,10 @@ fn measured(at: u64, is_reset: bool) -> Discipline {
 
 #[test]
 fn what_chrony_measured_before_is_worth_nothing() {
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, false, None, None);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, false, None, None);
     let now = kernel(libc::CLOCK_REALTIME);
     let mut status = |discipline: &Discipline, happened| {
-        keeper.state_of(discipline, happened, None, Point::now(libc::CLOCK_REALTIME)).status
+        state_tracker.state_of(discipline, happened, None, Point::now(libc::CLOCK_REALTIME)).status
     };
     let (trusted, distrusted) = (Status::Synchronized, Status::Disrupted);
     assert_eq!(status(&measured(now - GHZ, false), Happened::Nothing), trusted);
@@ -165,10 +169,10 @@ fn what_chrony_measured_before_is_worth_nothing() {
 
 #[test]
 fn the_hypervisors_marker_counts() {
-    let mut keeper = Keeper::new(libc::CLOCK_REALTIME, false, Some(4), None);
+    let mut state_tracker = StateTracker::new(libc::CLOCK_REALTIME, false, Some(4), None);
     let mut at = |marker, rose, error| {
         let marks = Some((Marks { disruptions: marker, generation: Some(marker) }, rose));
-        let state = keeper.state_of(&kept(error), Happened::Nothing, marks, now());
+        let state = state_tracker.state_of(&kept(error), Happened::Nothing, marks, now());
         (state.disruptions, state.status, state.generation)
     };
     assert_eq!(at(50, 0, 500), (4, Status::Synchronized, Some(50)));

@@ -27,7 +27,7 @@ use super::bound::{self, Rate};
 use super::device::{Device, Marks};
 use super::discipline::{Discipline, Whose};
 
-/// For how long a reader of `CLOCK_REALTIME` believes a page whose keeper is gone. Long enough for the slowest
+/// For how long a reader of `CLOCK_REALTIME` believes a page whose state_tracker is gone. Long enough for the slowest
 /// rhythm of publications, and short, since the clock's daemon goes on moving that clock (`bound.rs`).
 pub const BELIEVED: Duration = Duration::from_secs(15);
 
@@ -36,7 +36,7 @@ const WINDOW_NS: u64 = 10_000_000_000;
 const POINTS: usize = 128;
 
 /// What is kept from one state to the next.
-pub struct Keeper {
+pub struct StateTracker {
     clock: libc::clockid_t,
     by_counter: bool,
     points: VecDeque<Point>,
@@ -96,19 +96,19 @@ enum Happened {
     Broken,
 }
 
-impl Keeper {
+impl StateTracker {
     /// Creates that of `CLOCK_REALTIME`, or of `CLOCK_MONOTONIC`; with a rate of the counter, or without. `jumps` is
-    /// what the last keeper counted, if there was one.
+    /// what the last state_tracker counted, if there was one.
     pub fn new(
         clock: libc::clockid_t,
         by_counter: bool,
         jumps: Option<u64>,
         device: Option<Device>,
-    ) -> Keeper {
+    ) -> StateTracker {
         // The device was not watched since.
         let unwatched = u64::from(jumps.is_some() && device.is_some());
         let jumps = jumps.unwrap_or(0) + unwatched;
-        Keeper {
+        StateTracker {
             clock,
             by_counter,
             points: VecDeque::new(),

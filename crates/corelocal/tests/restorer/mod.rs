@@ -10,14 +10,14 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Puts back when dropped, and when the process ends without that.
-pub struct Keeper {
+pub struct Restorer {
     child: libc::pid_t,
     done: OwnedFd,
 }
 
-impl Keeper {
-    /// Starts the keeper; the change comes after it. `put_back` makes system calls only.
-    pub fn new(put_back: impl Fn()) -> io::Result<Keeper> {
+impl Restorer {
+    /// Starts the restorer; the change comes after it. `put_back` makes system calls only.
+    pub fn new(put_back: impl Fn()) -> io::Result<Restorer> {
         let mut ends = [-1; 2];
         // SAFETY: a place for two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -40,7 +40,7 @@ impl Keeper {
                 libc::_exit(0);
             }
         }
-        Ok(Keeper { child, done })
+        Ok(Restorer { child, done })
     }
 }
 
@@ -54,7 +54,7 @@ fn wait_for_the_end(waits: i32) {
     while unsafe { libc::poll(&mut poll, 1, 1000) <= 0 && libc::getppid() == parent } {}
 }
 
-impl Drop for Keeper {
+impl Drop for Restorer {
     fn drop(&mut self) {
         // SAFETY: one byte into the pipe, which is ours; then the child is waited for, which is ours too.
         unsafe {

@@ -2,8 +2,8 @@
 
 use corelocal_support::measure::engine::{Body, Plan, Sample};
 
-/// A contestant that measures by its own means, usually through [`run`]: called with its place on
-/// the x axis, gives a figure in the table's unit.
+/// A contestant that measures by its own means, usually through [`run`](corelocal_support::process::child::run): called
+/// with its place on the x axis, gives a figure in the table's unit.
 pub struct Probe<'a> {
     measure: Box<dyn FnMut(Option<f64>) -> anyhow::Result<f64> + 'a>,
     x: Option<f64>,

@@ -5,6 +5,7 @@
 #   ci/arm64.sh                    all of the tests below
 #   ci/arm64.sh unit cid alloc     these alone: test programs by name, `unit` for the library's own
 #
+# Long: fifteen minutes of emulation; ci/model.sh has the portable form.
 # Beside: it measures nothing, and builds in a directory of its own.
 # Builds in: arm64
 # Needs: root on Debian for QEMU, a linker for arm64 and the kernel, which stays in .cache/arm64; rustup's target

@@ -7,7 +7,7 @@ fn main() {
     malloc::build();
 }
 
-/// What cargo says about the target, or an empty text.
+/// Returns what cargo says about the target, or an empty text.
 fn target(name: &str) -> String {
     std::env::var(name).unwrap_or_default()
 }

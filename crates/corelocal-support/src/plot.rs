@@ -188,5 +188,6 @@ fn styled(svg: &str) -> String {
 /// Returns the smallest of 1, 2, 5 times a power of ten that is at least `value`, which is positive.
 pub fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&v| v >= value).unwrap_or(value)
+    let steps = [1.0, 2.0, 5.0].map(|step| step * power);
+    steps.into_iter().find(|step| *step >= value * (1.0 - 1e-9)).unwrap_or(10.0 * power)
 }

@@ -9,7 +9,7 @@ pub struct Probe<'a> {
     x: Option<f64>,
 }
 
-/// See [`Probe`].
+/// Creates a contestant whose rounds are calls of this function: see [`Probe`].
 pub fn probe<'a>(measure: impl FnMut(Option<f64>) -> anyhow::Result<f64> + 'a) -> Probe<'a> {
     Probe { measure: Box::new(measure), x: None }
 }

@@ -3,6 +3,8 @@
 //! Invariant: a place lies in 0..=1 for every finite value, whatever the axis was made of; a
 //! plot cannot leave its frame, and no scale has zero length.
 
+use corelocal_support::plot::round_up;
+
 /// Beyond this ratio of largest to smallest a linear bar hides the small ones.
 const LINEAR_LIMIT: f64 = 30.0;
 
@@ -62,13 +64,6 @@ fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let steps = [5.0, 2.0, 1.0].map(|step| step * power);
     steps.into_iter().find(|step| *step <= value * (1.0 + 1e-9)).unwrap_or(power)
-}
-
-/// Returns the smallest of 1, 2, 5 times a power of ten that is at least `value`.
-fn round_up(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let steps = [1.0, 2.0, 5.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= value * (1.0 - 1e-9)).unwrap_or(10.0 * power)
 }
 
 #[cfg(test)]

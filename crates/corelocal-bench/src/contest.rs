@@ -124,14 +124,14 @@ impl<B> Contest<B> {
         }
     }
 
-    /// Returns the document whose figures stand beside ours.
+    /// Names the document whose figures stand beside ours.
     pub fn source(mut self, name: &str, url: &str, hardware: &str) -> Self {
         self.table.source =
             Some(Source { name: name.into(), url: url.into(), hardware: hardware.into() });
         self
     }
 
-    /// Returns another unit and direction than nanoseconds.
+    /// Sets another unit and direction than nanoseconds.
     pub fn unit(mut self, unit: &str, better: Better) -> Self {
         self.table.unit = unit.to_owned();
         self.table.better = better;
@@ -144,7 +144,7 @@ impl<B> Contest<B> {
         self
     }
 
-    /// Returns what a report shows first of this table: our row beside the first of these others that was measured.
+    /// Says what a report shows first of this table: our row beside the first of these others that was measured.
     pub fn tile(mut self, title: &str, ours: &str, versus: &[&str]) -> Self {
         let versus = versus.iter().map(|&row| row.to_owned()).collect();
         self.table.tile =
@@ -185,20 +185,20 @@ impl<B> Contest<B> {
         self
     }
 
-    /// Returns a remark under the table.
+    /// Adds a remark under the table.
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.table.notes.push(text.into());
         self
     }
 
-    /// Returns a contestant.
+    /// Adds a contestant.
     pub fn row(mut self, row: Row, body: B) -> Self {
         self.table.rows.push(row);
         self.bodies.push(Some(body));
         self
     }
 
-    /// Returns a contestant that cannot run here, and why.
+    /// Adds a contestant that cannot run here, and why.
     pub fn unavailable(mut self, mut row: Row, why: impl Into<String>) -> Self {
         row.unavailable = Some(why.into());
         self.table.rows.push(row);

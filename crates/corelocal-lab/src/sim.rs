@@ -118,7 +118,7 @@ impl Step {
         Step { actor, kind: Kind::Retry, what, with: 0 }
     }
 
-    /// Returns the step, done to this task, cpu or page.
+    /// Does the step to this task, cpu or page.
     pub fn with(self, with: u8) -> Step {
         Step { with, ..self }
     }

@@ -98,7 +98,7 @@ impl Builder {
         Builder { quantiles, window: WINDOW, buckets: None, special }
     }
 
-    /// Returns the quantiles that histograms without buckets are rendered as: a Prometheus summary. 0 is the
+    /// Sets the quantiles that histograms without buckets are rendered as: a Prometheus summary. 0 is the
     /// smallest value, 1 the largest.
     ///
     /// Usually 0, 0.5, 0.9, 0.95, 0.99, 0.999 and 1. A quantile is at most 1/64 (1.6 %) farther from zero
@@ -109,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Returns the time that quantiles cover: at least so long, and less than twice that and the time between two
+    /// Sets the time that quantiles cover: at least so long, and less than twice that and the time between two
     /// scrapes. Scraped more seldom than once in that time, they cover the time since the scrape before. Usually one
     /// minute. `Duration::MAX` is for ever.
     #[must_use]

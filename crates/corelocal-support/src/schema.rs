@@ -260,7 +260,7 @@ impl Row {
         Self { ours: true, ..Self::new(id, label) }
     }
 
-    /// Returns a figure that the source document gives for the same thing.
+    /// Adds a figure that the source document gives for the same thing.
     pub fn published(mut self, value: f64, unit: &str, on: &str) -> Self {
         self.published.push(Published { value, unit: unit.into(), on: on.into() });
         self

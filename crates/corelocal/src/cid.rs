@@ -373,7 +373,7 @@ pub(crate) fn offset_of_this_thread<I: SlotIndex>() -> Option<u64> {
     is_offset(entry).then_some(entry)
 }
 
-/// Returns the cold path of an unavailable section: registers the thread and assigns its id a slot.
+/// Takes the cold path of an unavailable section: registers the thread and assigns its id a slot.
 ///
 /// True if another attempt may succeed. The id may change right afterwards; then the next attempt prepares the new
 /// one.

@@ -112,7 +112,7 @@ fn may_be_profiled(before: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what else the environment asks the malloc for goes before what we do: what is found first counts, but for
+/// Puts what else the environment asks the malloc for before what we do: what is found first counts, but for
 /// the place of files and the rate.
 fn words(before: &str, folder: &Path, rate: u64) -> OsString {
     let others = before.split(',').filter(|word| !word.is_empty() && !word.starts_with("profile"));

@@ -32,7 +32,7 @@ impl Refusal {
         Refusal { code: UNABLE, why }
     }
 
-    /// Returns the program cannot be run this way.
+    /// Says that the program cannot be run this way.
     pub fn unfit(why: String) -> Self {
         Refusal { code: 126, why: anyhow!(why) }
     }

@@ -91,7 +91,7 @@ impl Place<'_> {
         Ok(outcome)
     }
 
-    /// Returns one attempt. `Continue` with an outcome that may be due to chance.
+    /// Makes one attempt. `Continue` with an outcome that may be due to chance.
     fn attempt(
         &self,
         session: &mut Session,

@@ -22,7 +22,7 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// Returns one look: the kernel's clock, `read`, the kernel's clock.
+    /// Looks once: the kernel's clock, `read`, the kernel's clock.
     #[inline]
     pub fn once(clock: libc::clockid_t, read: impl FnOnce() -> u64) -> Offset {
         let before = kernel(clock);

@@ -127,7 +127,7 @@ pub trait Body {
     /// Why this contestant cannot run; it becomes the row's reason.
     fn prepare(&mut self, x: Option<f64>, plan: &Plan) -> anyhow::Result<()>;
 
-    /// Returns one round.
+    /// Measures one round.
     ///
     /// # Errors
     ///

@@ -223,7 +223,7 @@ impl<const WORDS: usize, I: SlotIndex> Area<WORDS, I> {
         self
     }
 
-    /// Returns whether to detect writes to cells after they are dropped, such as unsafe code elsewhere may make.
+    /// Says whether to detect writes to cells after they are dropped, such as unsafe code elsewhere may make.
     ///
     /// A dropped cell is filled with a pattern, as far as it was used, and checked when it is taken again. A cell
     /// that has changed is no longer used: [`memory`](Area::memory) counts it, and the next free one is taken. This

@@ -146,7 +146,7 @@ fn used(item: Item) -> Item {
     unsafe { Box::from_raw(opaque(Box::into_raw(item))) }
 }
 
-/// Returns the turn without a pool.
+/// Takes the turn without a pool.
 pub fn allocation() -> Made {
     struct Allocation;
     impl Subject for Allocation {

@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// A container, what threads do with it, and what is done to it from afar.
 pub trait Subject: Send + Sync {
-    /// Returns one step of a busy thread; returns what it put in.
+    /// Takes one step of a busy thread; returns what it put in.
     fn step(&self) -> u64;
 
     /// Acts on a slot or on all; returns what was taken out, `None` where it is not about that.

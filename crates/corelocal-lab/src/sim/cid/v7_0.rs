@@ -100,7 +100,7 @@ impl V7_0 {
         self.fault == Some(fault)
     }
 
-    /// Returns a step of `mm_get_cid`: finds a free id, or sets the one that it found. `Some`: that is done.
+    /// Takes a step of `mm_get_cid`: finds a free id, or sets the one that it found. `Some`: that is done.
     fn find_or_set<const T: usize, const C: usize>(
         state: &mut State<T, C>,
         task: usize,
@@ -174,7 +174,7 @@ impl<const T: usize, const C: usize> Policy<T, C> for V7_0 {
                 .is_some_and(|(_, map)| state.lowest(map, state.possible).is_none())
     }
 
-    /// Returns a walk names tasks by their place, and a fork its child.
+    /// Names tasks, as a walk does, by their place, and a fork its child.
     fn sorts(&self, state: &State<T, C>) -> bool {
         state.maps.iter().all(|map| map.mutex == NONE)
             && state.tasks.iter().all(|task| task.op != LIST)

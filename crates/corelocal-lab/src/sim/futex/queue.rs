@@ -3,7 +3,7 @@
 use super::{ANY, Answer, Costs, Futexes, Key, NONE, Op, State};
 
 impl<const T: usize> Futexes<T> {
-    /// Returns what an operation does with its buckets locked; a requeue then moves the other waiters
+    /// Does what an operation does with its buckets locked; a requeue then moves the other waiters
     /// ([`Futexes::requeue`]).
     pub(super) fn act(
         &self,

@@ -65,7 +65,7 @@ pub enum Fixup {
 const NOT_ON_SIGNAL: u32 = 2;
 const NOT_AT_ALL: u32 = 7;
 
-/// Returns what the kernel does before it delivers a signal, or returns after a preemption.
+/// Does what the kernel does before it delivers a signal, or returns after a preemption.
 ///
 /// `limit` is the first address that is not of user space. `signature_at` reads the signature at an address, if it is
 /// mapped; `signature` is that of the registration.

@@ -126,7 +126,7 @@ fn draw(core_cache: &CoreCache, odds: Odds, place: Place) -> Drawn {
     if seen == 1 { Drawn::Due } else { Drawn::Fresh }
 }
 
-/// Returns what the section does, on a shared slot whose lock is held.
+/// Does what the section does, on a shared slot whose lock is held.
 fn pop_alone(core_cache: &CoreCache, odds: Odds, place: Place) -> Next {
     loop {
         match draw(core_cache, odds, place) {

@@ -75,14 +75,14 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         if ended.is_done() { Ok(ended) } else { self.run_cold(ended, section) }
     }
 
-    /// Returns the first half of `run`. If the section did not commit, `run_cold` with the same section does the rest.
+    /// Runs the first half of `run`. If the section did not commit, `run_cold` with the same section does the rest.
     /// For callers that put the second half, with their operands, into a cold function of their own.
     #[inline(always)]
     pub(in crate::percpu) fn run_once<E: Ended>(&self, section: impl Fn(Index, &Slots) -> E) -> E {
         section(I::index(), &self.slots)
     }
 
-    /// Returns the second half of `run`.
+    /// Runs the second half of `run`.
     #[cold]
     #[inline(never)]
     pub(in crate::percpu) fn run_cold<E: Ended>(

@@ -109,7 +109,7 @@ impl<S: Scope> Lock<S> {
         }
     }
 
-    /// Returns the slow path: the lock is not free, or the thread's name is not cached, because it locks for the first
+    /// Takes the slow path: the lock is not free, or the thread's name is not cached, because it locks for the first
     /// time or is recorded.
     fn lock_blocking(&self, is_guest: bool) -> Result<Taken, NotTaken> {
         if owner::known::<S>().is_some() {

@@ -263,7 +263,7 @@ impl<'r> Events<'r> {
     }
 }
 
-/// Returns a buffer that is begun again in the same place is another one.
+/// Tells buffers apart: one that is begun again in the same place is another one.
 fn key(buffer: &Buffer) -> (u64, u64) {
     (buffer.at, buffer.begin)
 }

@@ -16,7 +16,7 @@ pub(super) const ENOUGH: u32 = 1000;
 pub(super) const CHANGES: u32 = 4;
 
 impl<T: Truth> Selector<T> {
-    /// Returns an update that takes long: the updating cpu may be a virtual one that is not running. The vDSO waits
+    /// Waits for an update that takes long: the updating cpu may be a virtual one that is not running. The vDSO waits
     /// for it, and what the vDSO saw the end of must not be in the same middle afterwards.
     #[cold]
     pub(super) fn wait_for_page(&self, page: KernelPage, clock: Clock) -> Result<u64, Cause> {

@@ -320,7 +320,7 @@ impl<'a, S: Scope> Waiter<'a, S> {
         }
     }
 
-    /// Returns a waiter that is not counted is not woken; it sleeps for a while and checks.
+    /// Sleeps as a waiter that is not counted: it is not woken, sleeps for a while and checks.
     #[cold]
     fn nap(&mut self) -> Slept {
         self.timeouts = (self.timeouts + 1).min(MOST_NAPS);

@@ -202,7 +202,7 @@ impl SharedFile {
         checked(unsafe { libc::fchmod(self.0, mode as libc::mode_t) }).map(drop)
     }
 
-    /// Returns a file that is made is its owner's alone at first (3).
+    /// Opens a file. One that is made is its owner's alone at first (3).
     fn open_with(path: &CStr, flags: c_int) -> Result<SharedFile, Errno> {
         let flags = flags | Self::FLAGS;
         loop {

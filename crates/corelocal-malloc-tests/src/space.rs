@@ -60,7 +60,7 @@ pub fn small(most: u64) -> Outcome {
     }
 }
 
-/// Returns a limit that the process sets itself stops this malloc, and nothing else before.
+/// Checks that a limit that the process sets itself stops this malloc, and nothing else before.
 pub fn later(limit: u64) -> Outcome {
     let used = used_a_little();
     let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
@@ -107,7 +107,7 @@ pub fn later(limit: u64) -> Outcome {
     Ok(format!("{} objects, then {had} bytes", used.len()))
 }
 
-/// Returns an object of so many GiB is refused to a process that may have `spare` bytes more, and costs it next to none
+/// Checks that an object of so many GiB is refused to a process that may have `spare` bytes more, and costs it next to none
 /// of them.
 pub fn refused(gib: u64, spare: u64) -> Outcome {
     const LITTLE: u64 = 2 << 20;

@@ -176,7 +176,7 @@ impl Counts {
         self.discontinuity();
     }
 
-    /// Returns a reading lay between two of the vDSO's.
+    /// Checks that a reading lay between two of the vDSO's.
     pub(super) fn validated(&self) -> u64 {
         self.validated.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -132,7 +132,7 @@ impl<'a> Options<'a> {
         Options { min_age: if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }, ..self }
     }
 
-    /// Returns a forked child records, too: its first event starts a recording of its own, with the same options, but
+    /// Lets a forked child record, too: its first event starts a recording of its own, with the same options, but
     /// without a background thread. A file needs `%p` in its path then. Otherwise children record nothing.
     #[must_use]
     pub const fn children(self) -> Options<'a> {

@@ -131,7 +131,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Returns an owner releases a block while another thread pins and unpins it, as a trim does. One of them clears
+    /// Has an owner release a block while another thread pins and unpins it, as a trim does. One of them clears
     /// it, and it becomes free.
     fn explore(release: fn(State<'_>) -> bool) {
         loom::model(move || {

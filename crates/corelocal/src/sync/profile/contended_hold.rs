@@ -50,7 +50,7 @@ impl Stretch {
         self.waiting.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns an owner unlocks; returns the length of the stretch that ends, if there are waiters.
+    /// Notes that an owner unlocks; returns the length of the stretch that ends, if there are waiters.
     pub(super) fn let_go(&self, now: u64) -> Option<u64> {
         // Acquire: partners are the Releases in `begin` and `end`.
         if self.waiting.load(Ordering::Acquire) == 0 {

@@ -68,7 +68,7 @@ fn is_still_ours(page: &Page) -> bool {
     process_page::get().is_some_and(|now| core::ptr::eq(now, page))
 }
 
-/// Returns the calling thread took the mutex without waiting, or with a deadline. Returns whether that was recorded;
+/// Notes that the calling thread took the mutex without waiting, or with a deadline. Returns whether that was recorded;
 /// then `let_go` must be called.
 #[inline(always)]
 pub(in crate::sync) fn took<T>(at: *const T) -> bool {

@@ -197,7 +197,7 @@ impl<P: page::Encoding> File<P> {
         Ok(File { publisher, path: path.to_owned() })
     }
 
-    /// Publishes what the state_tracker just said, under the hypervisor's marker that it had seen before.
+    /// Publishes what the tracker just said, under the hypervisor's marker that it had seen before.
     fn publish(
         &mut self,
         state: &page::State,

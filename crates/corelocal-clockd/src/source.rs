@@ -28,7 +28,7 @@ use super::discipline::{Discipline, Kernel, WORST_PPB, Whose};
 pub enum Source {
     /// chronyd where it answers, else the kernel
     Auto,
-    /// What the clock's state_tracker told the kernel (adjtimex)
+    /// The error that the kernel states (adjtimex)
     Kernel,
     /// chronyd alone
     Chrony,

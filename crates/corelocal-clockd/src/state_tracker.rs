@@ -27,7 +27,7 @@ use super::bound::{self, Rate};
 use super::device::{Device, Marks};
 use super::discipline::{Discipline, Whose};
 
-/// For how long a reader of `CLOCK_REALTIME` believes a page whose state_tracker is gone. Long enough for the slowest
+/// For how long a reader of `CLOCK_REALTIME` believes a page whose tracker is gone. Long enough for the slowest
 /// rhythm of publications, and short, since the clock's daemon goes on moving that clock (`bound.rs`).
 pub const BELIEVED: Duration = Duration::from_secs(15);
 
@@ -98,7 +98,7 @@ enum Happened {
 
 impl StateTracker {
     /// Creates that of `CLOCK_REALTIME`, or of `CLOCK_MONOTONIC`; with a rate of the counter, or without. `jumps` is
-    /// what the last state_tracker counted, if there was one.
+    /// what the last tracker counted, if there was one.
     pub fn new(
         clock: libc::clockid_t,
         by_counter: bool,

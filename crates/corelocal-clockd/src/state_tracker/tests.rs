@@ -17,7 +17,7 @@ impl StateTracker {
     }
 }
 
-/// For keepers that use no counter.
+/// For trackers that use no counter.
 fn now() -> Point {
     Point::now(libc::CLOCK_REALTIME)
 }

@@ -46,6 +46,9 @@
 #[cfg(any(test, loom, feature = "std", not(target_os = "linux")))]
 extern crate std;
 
+#[macro_use]
+mod primitive;
+
 // Elsewhere `libc::NAME` is a name of this crate's stand-in.
 #[cfg(not(target_os = "linux"))]
 extern crate self as libc;
@@ -57,7 +60,6 @@ use elsewhere::{kernel::*, names::*, refused::*};
 
 #[cfg(all(test, loom))]
 mod explore;
-mod primitive;
 #[cfg(test)]
 mod scaled;
 

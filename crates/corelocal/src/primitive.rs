@@ -5,6 +5,19 @@
 //! statics (loom's atomics have no const constructor), which any number of threads set to values that do not depend
 //! on their order.
 
+/// Declares a constructor that is `const`, except under loom.
+macro_rules! const_fn {
+    ($(#[$attribute:meta])* $vis:vis const fn $($rest:tt)*) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $vis const fn $($rest)*
+
+        #[cfg(loom)]
+        $(#[$attribute])*
+        $vis fn $($rest)*
+    };
+}
+
 #[cfg(not(loom))]
 pub(crate) mod atomic {
     /// Of the malloc alone.

@@ -16,6 +16,7 @@ mod countdown;
 mod event;
 mod latch;
 mod machinery;
+mod mapped_guard;
 mod mutex;
 mod once;
 mod parker;
@@ -46,6 +47,7 @@ pub use event::{AutoEvent, ManualEvent};
 pub use latch::{Latch, Task, WaitGroup};
 pub use machinery::scope::{Private, Scope, Shared};
 pub use machinery::timeout::WaitTimeoutResult;
+pub use mapped_guard::MappedGuard;
 #[cfg(any(test, feature = "std"))]
 pub use mutex::ArcMutexGuard;
 pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};

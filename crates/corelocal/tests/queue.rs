@@ -4,6 +4,7 @@
 
 mod cpus;
 mod forked;
+mod fragile;
 mod sandbox;
 mod storm;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use corelocal::cid::CpuId;
 use corelocal::percpu::{PushError, Queue};
 use forked::End;
+use fragile::Fragile;
 use sandbox::{run_in_child, skip};
 use storm::scaled;
 use storm::tokens::{self, Contained, fresh, no_token_is_lost_or_doubled, see, see_wide, wide};
@@ -300,19 +302,6 @@ fn fork_while_others_take() {
         (0..2).for_each(|n| asleep.push(n).unwrap());
     });
     assert_eq!(end, End::Code(0), "the child's queue does not work");
-}
-
-/// Counts its drops; the one whose turn it is panics.
-struct Fragile {
-    drops: Arc<AtomicUsize>,
-    panics: bool,
-}
-
-impl Drop for Fragile {
-    fn drop(&mut self) {
-        self.drops.fetch_add(1, Ordering::Relaxed);
-        assert!(!self.panics, "meant to");
-    }
 }
 
 #[test]

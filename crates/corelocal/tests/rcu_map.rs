@@ -1,15 +1,17 @@
 //! The map of RCU against a map of std, and beside readers while it grows and shrinks.
 #![cfg(feature = "std")]
 
+mod fragile;
 mod storm;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use corelocal::rcu::{self, Domain, RcuHashMap};
+use fragile::Fragile;
 use proptest::prelude::*;
 
 /// The hash is the number itself.
@@ -368,20 +370,11 @@ fn a_map_is_made_of_pairs() {
     assert_eq!(all, expected);
 }
 
-/// A value whose drop panics.
-struct Fragile(u64, Arc<AtomicU64>);
-
-impl Drop for Fragile {
-    fn drop(&mut self) {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        assert!(self.0 != 50, "fragile");
-    }
-}
-
 #[test]
 fn a_panic_while_a_map_is_dropped_leaks_nothing_else() {
-    let drops = Arc::new(AtomicU64::new(0));
-    let map: RcuHashMap<u64, Fragile> = (0..100).map(|n| (n, Fragile(n, drops.clone()))).collect();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let fragile = |n| Fragile { drops: drops.clone(), panics: n == 50 };
+    let map: RcuHashMap<u64, Fragile> = (0..100).map(|n| (n, fragile(n))).collect();
     let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(map)));
     assert!(dropped.is_err());
     assert_eq!(drops.load(Ordering::Relaxed), 100);

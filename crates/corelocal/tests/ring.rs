@@ -3,6 +3,7 @@
 
 mod cpus;
 mod forked;
+mod fragile;
 mod sandbox;
 mod storm;
 
@@ -17,6 +18,7 @@ use std::thread;
 use corelocal::cid::{self, Cid, CpuId};
 use corelocal::percpu::{PushError, Ring};
 use forked::End;
+use fragile::Fragile;
 use proptest::prelude::*;
 use sandbox::run_in_child;
 use storm::scaled;
@@ -154,19 +156,6 @@ fn fork_while_others_take() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(end, End::Code(0), "the child's ring does not work");
-}
-
-/// Counts its drops; the one whose turn it is panics.
-struct Fragile {
-    drops: Arc<AtomicUsize>,
-    panics: bool,
-}
-
-impl Drop for Fragile {
-    fn drop(&mut self) {
-        self.drops.fetch_add(1, Ordering::Relaxed);
-        assert!(!self.panics, "meant to");
-    }
 }
 
 #[test]

@@ -47,14 +47,10 @@ pub(super) struct Pass {
 }
 
 impl Gate {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Gate {
-        Gate { word: AtomicU64::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Gate {
-        Gate { word: AtomicU64::new(0) }
+    const_fn! {
+        pub(super) const fn new() -> Gate {
+            Gate { word: AtomicU64::new(0) }
+        }
     }
 
     /// Called before the search for a slot.

@@ -62,16 +62,11 @@ pub struct Word<I: SlotIndex = Cid> {
 }
 
 impl<I: SlotIndex> Word<I> {
-    /// Creates words of 0.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Word { words: Owned::new(), inside: AtomicU64::new(0) }
-    }
-
-    /// Creates words of 0.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Word { words: Owned::new(), inside: AtomicU64::new(0) }
+    const_fn! {
+        /// Creates words of 0.
+        pub const fn new() -> Self {
+            Word { words: Owned::new(), inside: AtomicU64::new(0) }
+        }
     }
 
     /// Adds `n` to this core's word, wrapping, and returns the sum.

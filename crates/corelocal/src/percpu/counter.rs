@@ -49,16 +49,11 @@ pub struct Counter<I: SlotIndex = Cid> {
 }
 
 impl<I: SlotIndex> Counter<I> {
-    /// Creates a counter of value 0.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Counter { sum: Sum::new() }
-    }
-
-    /// Creates a counter of value 0.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Counter { sum: Sum::new() }
+    const_fn! {
+        /// Creates a counter of value 0.
+        pub const fn new() -> Self {
+            Counter { sum: Sum::new() }
+        }
     }
 
     /// Adds `n`, wrapping.

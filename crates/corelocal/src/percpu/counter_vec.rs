@@ -60,16 +60,11 @@ impl fmt::Display for OutOfRange {
 impl core::error::Error for OutOfRange {}
 
 impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
-    /// Creates counters of value 0.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        CounterVec { sums: Sums::new() }
-    }
-
-    /// Creates counters of value 0.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        CounterVec { sums: Sums::new() }
+    const_fn! {
+        /// Creates counters of value 0.
+        pub const fn new() -> Self {
+            CounterVec { sums: Sums::new() }
+        }
     }
 
     /// The number of counters, `N`.

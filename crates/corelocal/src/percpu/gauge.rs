@@ -33,16 +33,11 @@ pub struct Gauge<I: SlotIndex = Cid> {
 }
 
 impl<I: SlotIndex> Gauge<I> {
-    /// Creates a gauge of value 0.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Gauge { sum: Sum::new() }
-    }
-
-    /// Creates a gauge of value 0.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Gauge { sum: Sum::new() }
+    const_fn! {
+        /// Creates a gauge of value 0.
+        pub const fn new() -> Self {
+            Gauge { sum: Sum::new() }
+        }
     }
 
     /// Adds `n`, wrapping.

@@ -94,16 +94,11 @@ impl<const PRECISION: u32, I: SlotIndex> Histogram<PRECISION, I>
 where
     Bits<PRECISION>: Precision,
 {
-    /// Creates an empty histogram.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Histogram { sums: Sums::new() }
-    }
-
-    /// Creates an empty histogram.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Histogram { sums: Sums::new() }
+    const_fn! {
+        /// Creates an empty histogram.
+        pub const fn new() -> Self {
+            Histogram { sums: Sums::new() }
+        }
     }
 
     /// Records a value.

@@ -58,14 +58,10 @@ unsafe impl<T: Send + 'static> Zeroed for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    #[cfg(not(loom))]
-    const fn new() -> Self {
-        Slot { bias: Bias::new(), mutex: Mutex::new(), value: OnceSlot::new() }
-    }
-
-    #[cfg(loom)]
-    fn new() -> Self {
-        Slot { bias: Bias::new(), mutex: Mutex::new(), value: OnceSlot::new() }
+    const_fn! {
+        const fn new() -> Self {
+            Slot { bias: Bias::new(), mutex: Mutex::new(), value: OnceSlot::new() }
+        }
     }
 }
 
@@ -132,16 +128,11 @@ pub struct Lock<T: Send + 'static, I: SlotIndex = Cid> {
 }
 
 impl<T: Send + 'static, I: SlotIndex> Lock<T, I> {
-    /// Creates an object without values. `init` makes one when a shard is locked for the first time.
-    #[cfg(not(loom))]
-    pub const fn new(init: fn() -> T) -> Self {
-        Lock { slots: Owned::new(), inside: Slot::new(), init }
-    }
-
-    /// Creates an object without values. `init` makes one when a shard is locked for the first time.
-    #[cfg(loom)]
-    pub fn new(init: fn() -> T) -> Self {
-        Lock { slots: Owned::new(), inside: Slot::new(), init }
+    const_fn! {
+        /// Creates an object without values. `init` makes one when a shard is locked for the first time.
+        pub const fn new(init: fn() -> T) -> Self {
+            Lock { slots: Owned::new(), inside: Slot::new(), init }
+        }
     }
 
     /// Locks this core's shard. If that is held, locks a shared shard, waiting for it if necessary.

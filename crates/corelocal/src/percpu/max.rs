@@ -58,16 +58,11 @@ pub struct Max<I: SlotIndex = Cid> {
 }
 
 impl<I: SlotIndex> Max<I> {
-    /// Creates one without values.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Max { words: Owned::new(), rest: AtomicI64::new(0) }
-    }
-
-    /// Creates one without values.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Max { words: Owned::new(), rest: AtomicI64::new(0) }
+    const_fn! {
+        /// Creates one without values.
+        pub const fn new() -> Self {
+            Max { words: Owned::new(), rest: AtomicI64::new(0) }
+        }
     }
 
     /// Records a value.
@@ -167,16 +162,11 @@ pub struct Min<I: SlotIndex = Cid> {
 }
 
 impl<I: SlotIndex> Min<I> {
-    /// Creates one without values.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Min { missing: Max::new() }
-    }
-
-    /// Creates one without values.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Min { missing: Max::new() }
+    const_fn! {
+        /// Creates one without values.
+        pub const fn new() -> Self {
+            Min { missing: Max::new() }
+        }
     }
 
     /// Records a value, like [`Max::record`].

@@ -70,14 +70,10 @@ unsafe impl<T: Send + Sync + 'static> Zeroed for OnceSlot<T> {
 }
 
 impl<T> OnceSlot<T> {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            OnceSlot { state: AtomicU32::new(EMPTY), value: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
     }
 
     /// Returns `true` if there is a value. If so, `as_ptr` points to it, and it is visible.

@@ -105,16 +105,11 @@ impl fmt::Display for Unavailable {
 impl core::error::Error for Unavailable {}
 
 impl<T: Send + Sync + 'static, I: SlotIndex> PerCpu<T, I> {
-    /// Creates an object without values. `init` makes one for each core that asks.
-    #[cfg(not(loom))]
-    pub const fn new(init: fn() -> T) -> Self {
-        PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
-    }
-
-    /// Creates an object without values. `init` makes one for each core that asks.
-    #[cfg(loom)]
-    pub fn new(init: fn() -> T) -> Self {
-        PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
+    const_fn! {
+        /// Creates an object without values. `init` makes one for each core that asks.
+        pub const fn new(init: fn() -> T) -> Self {
+            PerCpu { slots: Owned::new(), inside: OnceSlot::new(), init }
+        }
     }
 
     /// Returns the value of the core that this thread runs on, made now if it does not exist.

@@ -54,16 +54,11 @@ pub struct Pool<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = Ci
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Pool<T, CAPACITY, I> {
-    /// Creates a pool without objects. `make` makes one when [`get`](Pool::get) finds none.
-    #[cfg(not(loom))]
-    pub const fn new(make: fn() -> T) -> Self {
-        Pool { idle: Stack::new(), make }
-    }
-
-    /// Creates a pool without objects. `make` makes one when [`get`](Pool::get) finds none.
-    #[cfg(loom)]
-    pub fn new(make: fn() -> T) -> Self {
-        Pool { idle: Stack::new(), make }
+    const_fn! {
+        /// Creates a pool without objects. `make` makes one when [`get`](Pool::get) finds none.
+        pub const fn new(make: fn() -> T) -> Self {
+            Pool { idle: Stack::new(), make }
+        }
     }
 
     /// Takes an idle object of this core, the one put back last, or makes a new one.

@@ -117,26 +117,16 @@ unsafe impl<T: Send, I: SlotIndex> Send for Queue<T, I> {}
 unsafe impl<T: Send, I: SlotIndex> Sync for Queue<T, I> {}
 
 impl<T, I: SlotIndex> Queue<T, I> {
-    /// Creates an empty queue.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        const { assert!(slot::PlacesOf::<T>::LEAST > 0) };
-        Queue {
-            slots: Owned::new(),
-            sleepers: Sleepers::new(),
-            cursor: Cursor::new(),
-            items: PhantomData,
-        }
-    }
-
-    /// Creates an empty queue.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Queue {
-            slots: Owned::new(),
-            sleepers: Sleepers::new(),
-            cursor: Cursor::new(),
-            items: PhantomData,
+    const_fn! {
+        /// Creates an empty queue.
+        pub const fn new() -> Self {
+            const { assert!(slot::PlacesOf::<T>::LEAST > 0) };
+            Queue {
+                slots: Owned::new(),
+                sleepers: Sleepers::new(),
+                cursor: Cursor::new(),
+                items: PhantomData,
+            }
         }
     }
 

@@ -90,17 +90,12 @@ pub struct Ring<T: Send + 'static, const CAPACITY: usize, I: SlotIndex = Cid> {
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Ring<T, CAPACITY, I> {
-    /// Creates an empty ring.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        const { assert!(Slot::<T, CAPACITY>::MASK < CAPACITY as u64) };
-        Ring { slots: Owned::new(), cursor: Cursor::new() }
-    }
-
-    /// Creates an empty ring.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Ring { slots: Owned::new(), cursor: Cursor::new() }
+    const_fn! {
+        /// Creates an empty ring.
+        pub const fn new() -> Self {
+            const { assert!(Slot::<T, CAPACITY>::MASK < CAPACITY as u64) };
+            Ring { slots: Owned::new(), cursor: Cursor::new() }
+        }
     }
 
     /// Appends an item to this core's ring.

@@ -93,16 +93,11 @@ pub struct Stack<T: Send + 'static, const CAPACITY: usize = 64, I: SlotIndex = C
 }
 
 impl<T: Send + 'static, const CAPACITY: usize, I: SlotIndex> Stack<T, CAPACITY, I> {
-    /// Creates an empty stack.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Stack { slots: Owned::new() }
-    }
-
-    /// Creates an empty stack.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Stack { slots: Owned::new() }
+    const_fn! {
+        /// Creates an empty stack.
+        pub const fn new() -> Self {
+            Stack { slots: Owned::new() }
+        }
     }
 
     /// Puts an item on top of this core's stack.

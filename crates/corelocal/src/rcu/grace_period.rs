@@ -123,14 +123,10 @@ impl Number {
 pub(super) struct Progress(AtomicU64);
 
 impl Progress {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Progress {
-        Progress(AtomicU64::new(0))
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Progress {
-        Progress(AtomicU64::new(0))
+    const_fn! {
+        pub(super) const fn new() -> Progress {
+            Progress(AtomicU64::new(0))
+        }
     }
 
     /// Returns the state of this generation, and the word that stands for it.

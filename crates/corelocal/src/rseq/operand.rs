@@ -49,14 +49,10 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Slots {
-        Slots { base: AtomicPtr::new(core::ptr::null_mut()), shared: AtomicU32::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Slots {
-        Slots { base: AtomicPtr::new(core::ptr::null_mut()), shared: AtomicU32::new(0) }
+    const_fn! {
+        pub(crate) const fn new() -> Slots {
+            Slots { base: AtomicPtr::new(core::ptr::null_mut()), shared: AtomicU32::new(0) }
+        }
     }
 
     /// Returns the slots with this base, which is final.

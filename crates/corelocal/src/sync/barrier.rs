@@ -131,16 +131,11 @@ impl BarrierWaitResult {
 }
 
 impl Barrier {
-    /// Creates a barrier for the threads of this process. With 0 as with 1 no thread waits.
-    #[cfg(not(loom))]
-    pub const fn new(threads: u32) -> Self {
-        Self::with_scope(threads)
-    }
-
-    /// Creates a barrier for the threads of this process. With 0 as with 1 no thread waits.
-    #[cfg(loom)]
-    pub fn new(threads: u32) -> Self {
-        Self::with_scope(threads)
+    const_fn! {
+        /// Creates a barrier for the threads of this process. With 0 as with 1 no thread waits.
+        pub const fn new(threads: u32) -> Self {
+            Self::with_scope(threads)
+        }
     }
 }
 
@@ -148,23 +143,14 @@ impl<S: Scope> Barrier<S> {
     /// Whether the leader of a round may be killed while others survive.
     const IS_SHARED: bool = matches!(S::FUTEX, futex::Scope::Shared);
 
-    /// Creates a barrier of the scope that the type names.
-    #[cfg(not(loom))]
-    pub const fn with_scope(threads: u32) -> Self {
-        Barrier {
-            state: AtomicU64::new(0),
-            released: Futex::new(0),
-            threads: AtomicU32::new(threads),
-        }
-    }
-
-    /// Creates a barrier of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(threads: u32) -> Self {
-        Barrier {
-            state: AtomicU64::new(0),
-            released: Futex::new(0),
-            threads: AtomicU32::new(threads),
+    const_fn! {
+        /// Creates a barrier of the scope that the type names.
+        pub const fn with_scope(threads: u32) -> Self {
+            Barrier {
+                state: AtomicU64::new(0),
+                released: Futex::new(0),
+                threads: AtomicU32::new(threads),
+            }
         }
     }
 

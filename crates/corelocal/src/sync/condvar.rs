@@ -119,39 +119,24 @@ pub struct Condvar<S: Scope = Private> {
 }
 
 impl Condvar {
-    /// Creates a condition variable for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Condvar::with_scope()
-    }
-
-    /// Creates a condition variable for the threads of this process.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Condvar::with_scope()
+    const_fn! {
+        /// Creates a condition variable for the threads of this process.
+        pub const fn new() -> Self {
+            Condvar::with_scope()
+        }
     }
 }
 
 impl<S: Scope> Condvar<S> {
-    /// Creates a condition variable of scope `S`.
-    #[cfg(not(loom))]
-    pub const fn with_scope() -> Self {
-        Condvar {
-            sequence: Futex::new(0),
-            state: AtomicU32::new(0),
-            lock: WaitersLock::new(),
-            scope: PhantomData,
-        }
-    }
-
-    /// Creates a condition variable of scope `S`.
-    #[cfg(loom)]
-    pub fn with_scope() -> Self {
-        Condvar {
-            sequence: Futex::new(0),
-            state: AtomicU32::new(0),
-            lock: WaitersLock::new(),
-            scope: PhantomData,
+    const_fn! {
+        /// Creates a condition variable of scope `S`.
+        pub const fn with_scope() -> Self {
+            Condvar {
+                sequence: Futex::new(0),
+                state: AtomicU32::new(0),
+                lock: WaitersLock::new(),
+                scope: PhantomData,
+            }
         }
     }
 

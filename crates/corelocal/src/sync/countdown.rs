@@ -46,15 +46,11 @@ pub(super) struct Countdown<S: Scope> {
 }
 
 impl<S: Scope> Countdown<S> {
-    #[cfg(not(loom))]
-    pub(super) const fn new(count: u32) -> Self {
-        assert!(count <= MOST, "a count is at most 2^24 - 1");
-        Countdown { word: Futex::new(count) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new(count: u32) -> Self {
-        Countdown { word: Futex::new(count) }
+    const_fn! {
+        pub(super) const fn new(count: u32) -> Self {
+            assert!(count <= MOST, "a count is at most 2^24 - 1");
+            Countdown { word: Futex::new(count) }
+        }
     }
 
     /// Adds to the count; false, without a change, if it would be too large.

@@ -43,30 +43,20 @@ pub struct AutoEvent<S: Scope = Private> {
 }
 
 impl AutoEvent {
-    /// Creates an event for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new(set: bool) -> Self {
-        Self::with_scope(set)
-    }
-
-    /// Creates an event for the threads of this process.
-    #[cfg(loom)]
-    pub fn new(set: bool) -> Self {
-        Self::with_scope(set)
+    const_fn! {
+        /// Creates an event for the threads of this process.
+        pub const fn new(set: bool) -> Self {
+            Self::with_scope(set)
+        }
     }
 }
 
 impl<S: Scope> AutoEvent<S> {
-    /// Creates an event of the scope that the type names.
-    #[cfg(not(loom))]
-    pub const fn with_scope(set: bool) -> Self {
-        AutoEvent { permits: Permits::new(set as u32) }
-    }
-
-    /// Creates an event of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(set: bool) -> Self {
-        AutoEvent { permits: Permits::new(set as u32) }
+    const_fn! {
+        /// Creates an event of the scope that the type names.
+        pub const fn with_scope(set: bool) -> Self {
+            AutoEvent { permits: Permits::new(set as u32) }
+        }
     }
 
     /// Sets the event: releases one waiting thread, or else the next one that waits. Async-signal-safe.
@@ -160,30 +150,20 @@ pub struct ManualEvent<S: Scope = Private> {
 }
 
 impl ManualEvent {
-    /// Creates an event for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new(set: bool) -> Self {
-        Self::with_scope(set)
-    }
-
-    /// Creates an event for the threads of this process.
-    #[cfg(loom)]
-    pub fn new(set: bool) -> Self {
-        Self::with_scope(set)
+    const_fn! {
+        /// Creates an event for the threads of this process.
+        pub const fn new(set: bool) -> Self {
+            Self::with_scope(set)
+        }
     }
 }
 
 impl<S: Scope> ManualEvent<S> {
-    /// Creates an event of the scope that the type names.
-    #[cfg(not(loom))]
-    pub const fn with_scope(set: bool) -> Self {
-        ManualEvent { word: Futex::new(if set { SET } else { 0 }) }
-    }
-
-    /// Creates an event of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(set: bool) -> Self {
-        ManualEvent { word: Futex::new(u32::from(set)) }
+    const_fn! {
+        /// Creates an event of the scope that the type names.
+        pub const fn with_scope(set: bool) -> Self {
+            ManualEvent { word: Futex::new(if set { SET } else { 0 }) }
+        }
     }
 
     /// Sets the event: releases all waiting threads, and all that wait before it is reset. Returns whether it was set

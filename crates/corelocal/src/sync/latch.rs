@@ -29,19 +29,14 @@ pub struct Latch<S: Scope = Private> {
 }
 
 impl Latch {
-    /// Creates a latch for the threads of this process. With a count of 0 it is open.
-    ///
-    /// # Panics
-    /// If the count is above [`MAX`](Self::MAX); while compiling, in a static.
-    #[cfg(not(loom))]
-    pub const fn new(count: u32) -> Self {
-        Self::with_scope(count)
-    }
-
-    /// Creates a latch for the threads of this process. With a count of 0 it is open.
-    #[cfg(loom)]
-    pub fn new(count: u32) -> Self {
-        Self::with_scope(count)
+    const_fn! {
+        /// Creates a latch for the threads of this process. With a count of 0 it is open.
+        ///
+        /// # Panics
+        /// If the count is above [`MAX`](Self::MAX); while compiling, in a static.
+        pub const fn new(count: u32) -> Self {
+            Self::with_scope(count)
+        }
     }
 }
 
@@ -49,19 +44,14 @@ impl<S: Scope> Latch<S> {
     /// The maximum count.
     pub const MAX: u32 = MOST;
 
-    /// Creates a latch of the scope that the type names.
-    ///
-    /// # Panics
-    /// As [`new`](Latch::new).
-    #[cfg(not(loom))]
-    pub const fn with_scope(count: u32) -> Self {
-        Latch { countdown: Countdown::new(count) }
-    }
-
-    /// Creates a latch of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(count: u32) -> Self {
-        Latch { countdown: Countdown::new(count) }
+    const_fn! {
+        /// Creates a latch of the scope that the type names.
+        ///
+        /// # Panics
+        /// As [`new`](Latch::new).
+        pub const fn with_scope(count: u32) -> Self {
+            Latch { countdown: Countdown::new(count) }
+        }
     }
 
     /// Decrements the count. Does nothing if the latch is open. Async-signal-safe.
@@ -143,16 +133,11 @@ pub struct WaitGroup<S: Scope = Private> {
 }
 
 impl WaitGroup {
-    /// Creates a group for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Self::with_scope()
-    }
-
-    /// Creates a group for the threads of this process.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Self::with_scope()
+    const_fn! {
+        /// Creates a group for the threads of this process.
+        pub const fn new() -> Self {
+            Self::with_scope()
+        }
     }
 }
 
@@ -160,16 +145,11 @@ impl<S: Scope> WaitGroup<S> {
     /// The maximum number of tasks at a time.
     pub const MAX: u32 = MOST;
 
-    /// Creates a group of the scope that the type names.
-    #[cfg(not(loom))]
-    pub const fn with_scope() -> Self {
-        WaitGroup { countdown: Countdown::new(0) }
-    }
-
-    /// Creates a group of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope() -> Self {
-        WaitGroup { countdown: Countdown::new(0) }
+    const_fn! {
+        /// Creates a group of the scope that the type names.
+        pub const fn with_scope() -> Self {
+            WaitGroup { countdown: Countdown::new(0) }
+        }
     }
 
     /// Adds tasks.

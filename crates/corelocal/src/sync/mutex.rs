@@ -96,37 +96,27 @@ impl<T: ?Sized, S: Scope> UnwindSafe for Mutex<T, S> {}
 impl<T: ?Sized, S: Scope> RefUnwindSafe for Mutex<T, S> {}
 
 impl<T> Mutex<T> {
-    /// Creates an unlocked mutex for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new(value: T) -> Self {
-        Mutex::with_scope(value)
-    }
-
-    /// Creates an unlocked mutex for the threads of this process.
-    #[cfg(loom)]
-    pub fn new(value: T) -> Self {
-        Mutex::with_scope(value)
+    const_fn! {
+        /// Creates an unlocked mutex for the threads of this process.
+        pub const fn new(value: T) -> Self {
+            Mutex::with_scope(value)
+        }
     }
 }
 
 impl<T, S: Scope> Mutex<T, S> {
-    /// Creates an unlocked mutex of the scope that the type names.
-    ///
-    /// ```
-    /// use corelocal::sync::{Mutex, Shared};
-    ///
-    /// let mutex: Mutex<u64, Shared> = Mutex::with_scope(3);
-    /// assert_eq!(*mutex.lock(), 3);
-    /// ```
-    #[cfg(not(loom))]
-    pub const fn with_scope(value: T) -> Self {
-        Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
-    }
-
-    /// Creates an unlocked mutex of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(value: T) -> Self {
-        Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// Creates an unlocked mutex of the scope that the type names.
+        ///
+        /// ```
+        /// use corelocal::sync::{Mutex, Shared};
+        ///
+        /// let mutex: Mutex<u64, Shared> = Mutex::with_scope(3);
+        /// assert_eq!(*mutex.lock(), 3);
+        /// ```
+        pub const fn with_scope(value: T) -> Self {
+            Mutex { lock: Lock::new(), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Consumes the mutex and returns the value.

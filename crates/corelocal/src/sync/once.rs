@@ -134,16 +134,11 @@ pub(super) struct Claim<'a> {
 }
 
 impl Once {
-    /// Creates a `Once` in its initial state.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Once { word: Futex::new(NEW) }
-    }
-
-    /// Creates a `Once` in its initial state.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Once { word: Futex::new(NEW) }
+    const_fn! {
+        /// Creates a `Once` in its initial state.
+        pub const fn new() -> Self {
+            Once { word: Futex::new(NEW) }
+        }
     }
 
     /// Returns whether a closure has completed. Its effects are then visible to the caller. Async-signal-safe.

@@ -47,30 +47,20 @@ pub struct Parker<S: Scope = Private> {
 }
 
 impl Parker {
-    /// Creates a parker for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Self::with_scope()
-    }
-
-    /// Creates a parker for the threads of this process.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Self::with_scope()
+    const_fn! {
+        /// Creates a parker for the threads of this process.
+        pub const fn new() -> Self {
+            Self::with_scope()
+        }
     }
 }
 
 impl<S: Scope> Parker<S> {
-    /// Creates a parker of scope `S`.
-    #[cfg(not(loom))]
-    pub const fn with_scope() -> Self {
-        Parker { word: Futex::new(EMPTY) }
-    }
-
-    /// Creates a parker of scope `S`.
-    #[cfg(loom)]
-    pub fn with_scope() -> Self {
-        Parker { word: Futex::new(EMPTY) }
+    const_fn! {
+        /// Creates a parker of scope `S`.
+        pub const fn with_scope() -> Self {
+            Parker { word: Futex::new(EMPTY) }
+        }
     }
 
     /// Releases the thread that is parked here, or the next one to park. Async-signal-safe.

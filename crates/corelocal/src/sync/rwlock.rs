@@ -11,7 +11,6 @@ mod arc;
 mod generic;
 mod guard;
 mod half_word_wait;
-mod mapped;
 mod raw;
 mod slow_path;
 mod state;
@@ -27,8 +26,7 @@ pub use arc::{ArcRwLockReadGuard, ArcRwLockUpgradableGuard, ArcRwLockWriteGuard}
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use generic::RawRwLock;
 pub(super) use guard::Unlocked;
-pub use guard::{RwLockReadGuard, RwLockWriteGuard};
-pub use mapped::MappedRwLockWriteGuard;
+pub use guard::{MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard};
 pub use upgradable::RwLockUpgradableGuard;
 
 use self::raw::Raw;
@@ -97,30 +95,20 @@ impl<T: ?Sized, S: Scope> core::panic::UnwindSafe for RwLock<T, S> {}
 impl<T: ?Sized, S: Scope> core::panic::RefUnwindSafe for RwLock<T, S> {}
 
 impl<T> RwLock<T> {
-    /// Creates an unlocked lock for the threads of this process.
-    #[cfg(not(loom))]
-    pub const fn new(value: T) -> Self {
-        Self::with_scope(value)
-    }
-
-    /// Creates an unlocked lock for the threads of this process.
-    #[cfg(loom)]
-    pub fn new(value: T) -> Self {
-        Self::with_scope(value)
+    const_fn! {
+        /// Creates an unlocked lock for the threads of this process.
+        pub const fn new(value: T) -> Self {
+            Self::with_scope(value)
+        }
     }
 }
 
 impl<T, S: Scope> RwLock<T, S> {
-    /// Creates an unlocked lock of the scope that the type names.
-    #[cfg(not(loom))]
-    pub const fn with_scope(value: T) -> Self {
-        RwLock { raw: Raw::new(), value: UnsafeCell::new(value) }
-    }
-
-    /// Creates an unlocked lock of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(value: T) -> Self {
-        RwLock { raw: Raw::new(), value: UnsafeCell::new(value) }
+    const_fn! {
+        /// Creates an unlocked lock of the scope that the type names.
+        pub const fn with_scope(value: T) -> Self {
+            RwLock { raw: Raw::new(), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Consumes the lock and returns the value.

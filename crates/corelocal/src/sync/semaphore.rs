@@ -44,19 +44,14 @@ pub struct Semaphore<S: Scope = Private> {
 }
 
 impl Semaphore {
-    /// Creates a semaphore for the threads of this process.
-    ///
-    /// # Panics
-    /// If there are more than [`MAX`](Self::MAX) permits; while compiling, in a static.
-    #[cfg(not(loom))]
-    pub const fn new(permits: u32) -> Self {
-        Self::with_scope(permits)
-    }
-
-    /// Creates a semaphore for the threads of this process.
-    #[cfg(loom)]
-    pub fn new(permits: u32) -> Self {
-        Self::with_scope(permits)
+    const_fn! {
+        /// Creates a semaphore for the threads of this process.
+        ///
+        /// # Panics
+        /// If there are more than [`MAX`](Self::MAX) permits; while compiling, in a static.
+        pub const fn new(permits: u32) -> Self {
+            Self::with_scope(permits)
+        }
     }
 }
 
@@ -64,20 +59,15 @@ impl<S: Scope> Semaphore<S> {
     /// The maximum number of permits.
     pub const MAX: u32 = Permits::<S>::MAX;
 
-    /// Creates a semaphore of the scope that the type names.
-    ///
-    /// # Panics
-    /// As [`new`](Semaphore::new).
-    #[cfg(not(loom))]
-    pub const fn with_scope(permits: u32) -> Self {
-        assert!(permits <= Self::MAX, "a semaphore has at most 2^30 - 1 permits");
-        Semaphore { permits: Permits::new(permits) }
-    }
-
-    /// Creates a semaphore of the scope that the type names.
-    #[cfg(loom)]
-    pub fn with_scope(permits: u32) -> Self {
-        Semaphore { permits: Permits::new(permits) }
+    const_fn! {
+        /// Creates a semaphore of the scope that the type names.
+        ///
+        /// # Panics
+        /// As [`new`](Semaphore::new).
+        pub const fn with_scope(permits: u32) -> Self {
+            assert!(permits <= Self::MAX, "a semaphore has at most 2^30 - 1 permits");
+            Semaphore { permits: Permits::new(permits) }
+        }
     }
 
     /// Takes a permit that no value stands for; sleeps until there is one. The permit is gone until one is given by

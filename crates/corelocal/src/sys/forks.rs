@@ -336,4 +336,4 @@ mod imp {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;

@@ -16,14 +16,10 @@ pub(crate) struct OnceMap<T: 'static> {
 }
 
 impl<T: Sync> OnceMap<T> {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        OnceMap { value: AtomicPtr::new(core::ptr::null_mut()) }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        OnceMap { value: AtomicPtr::new(core::ptr::null_mut()) }
+    const_fn! {
+        pub(crate) const fn new() -> Self {
+            OnceMap { value: AtomicPtr::new(core::ptr::null_mut()) }
+        }
     }
 
     /// Returns the value, if it exists.

@@ -27,14 +27,10 @@ pub(crate) struct Locked<'a> {
 }
 
 impl TryLock {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        TryLock { holder: AtomicU64::new(FREE) }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        TryLock { holder: AtomicU64::new(FREE) }
+    const_fn! {
+        pub(crate) const fn new() -> Self {
+            TryLock { holder: AtomicU64::new(FREE) }
+        }
     }
 
     /// Takes the lock if it is free. Async-signal-safe.
@@ -101,6 +97,7 @@ impl Drop for Locked<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sys::forks::tests::in_child;
 
     #[test]
     fn one_holder_at_a_time() {
@@ -113,21 +110,6 @@ mod tests {
         });
         drop(held);
         assert!(!lock.is_held() && lock.try_lock().is_some());
-    }
-
-    /// Runs `body` in a forked child; whether it said so.
-    fn in_child(body: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child makes system calls and atomic accesses.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let right = body();
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!right)) };
-        }
-        let mut status = -1;
-        // SAFETY: the child is ours, `status` writable.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        status == 0
     }
 
     #[test]

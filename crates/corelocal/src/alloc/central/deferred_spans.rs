@@ -18,14 +18,10 @@ pub(in crate::alloc) struct Returned {
 }
 
 impl Returned {
-    #[cfg(not(loom))]
-    pub(in crate::alloc) const fn new() -> Returned {
-        Returned { spans: Orphans::new() }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::alloc) fn new() -> Returned {
-        Returned { spans: Orphans::new() }
+    const_fn! {
+        pub(in crate::alloc) const fn new() -> Returned {
+            Returned { spans: Orphans::new() }
+        }
     }
 
     /// Returns `true` if the list seems empty.

@@ -13,14 +13,10 @@ pub(in crate::alloc) struct Orphans {
 }
 
 impl Orphans {
-    #[cfg(not(loom))]
-    pub(in crate::alloc) const fn new() -> Orphans {
-        Orphans { head: AtomicU64::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::alloc) fn new() -> Orphans {
-        Orphans { head: AtomicU64::new(0) }
+    const_fn! {
+        pub(in crate::alloc) const fn new() -> Orphans {
+            Orphans { head: AtomicU64::new(0) }
+        }
     }
 
     /// Returns `true` if the list seems empty.

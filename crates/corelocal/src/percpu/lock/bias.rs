@@ -101,14 +101,10 @@ pub(super) struct Bias {
 }
 
 impl Bias {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        Bias { word: AtomicU64::new(FREE), request: AtomicU32::new(NONE) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        Bias { word: AtomicU64::new(FREE), request: AtomicU32::new(NONE) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Bias { word: AtomicU64::new(FREE), request: AtomicU32::new(NONE) }
+        }
     }
 
     /// Called by the owner right after its section committed.

@@ -52,14 +52,10 @@ fn is_gone(state: u32) -> bool {
 }
 
 impl Mutex {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        Mutex { state: AtomicU32::new(FREE) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        Mutex { state: AtomicU32::new(FREE) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Mutex { state: AtomicU32::new(FREE) }
+        }
     }
 
     pub(super) fn try_lock(&self) -> bool {

@@ -22,14 +22,10 @@ const STREAK: u64 = 64;
 pub(in crate::percpu) struct Cursor(AtomicU64);
 
 impl Cursor {
-    #[cfg(not(loom))]
-    pub(in crate::percpu) const fn new() -> Cursor {
-        Cursor(AtomicU64::new(0))
-    }
-
-    #[cfg(loom)]
-    pub(in crate::percpu) fn new() -> Cursor {
-        Cursor(AtomicU64::new(0))
+    const_fn! {
+        pub(in crate::percpu) const fn new() -> Cursor {
+            Cursor(AtomicU64::new(0))
+        }
     }
 
     /// Calls `take` on shards until one yields something: first on the shard that yielded the last item, in constant

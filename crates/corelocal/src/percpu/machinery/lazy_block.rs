@@ -32,14 +32,10 @@ pub(in crate::percpu) enum Fallback<T: 'static> {
 }
 
 impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
-    #[cfg(not(loom))]
-    pub(in crate::percpu) const fn new() -> Self {
-        Owned { slots: Slots::new(), content: PhantomData }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::percpu) fn new() -> Self {
-        Owned { slots: Slots::new(), content: PhantomData }
+    const_fn! {
+        pub(in crate::percpu) const fn new() -> Self {
+            Owned { slots: Slots::new(), content: PhantomData }
+        }
     }
 
     /// Uses this block from the start, without owning it. It is never freed here.

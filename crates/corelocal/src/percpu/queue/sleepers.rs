@@ -57,14 +57,10 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        Sleepers { waiting: AtomicU32::new(FENCE), wakes: AtomicU32::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        Sleepers { waiting: AtomicU32::new(FENCE), wakes: AtomicU32::new(0) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Sleepers { waiting: AtomicU32::new(FENCE), wakes: AtomicU32::new(0) }
+        }
     }
 
     /// Called by a producer after a push.

@@ -46,14 +46,10 @@ pub(super) struct WaitersLock {
 }
 
 impl WaitersLock {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        WaitersLock { distance: AtomicU32::new(0) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        WaitersLock { distance: AtomicU32::new(0) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            WaitersLock { distance: AtomicU32::new(0) }
+        }
     }
 
     /// Returns `true` if it is this lock.

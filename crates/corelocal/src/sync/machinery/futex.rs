@@ -18,14 +18,10 @@ pub(in crate::sync) struct Futex<S: Scope> {
 }
 
 impl<S: Scope> Futex<S> {
-    #[cfg(not(loom))]
-    pub(in crate::sync) const fn new(value: u32) -> Self {
-        Futex { word: AtomicU32::new(value), scope: PhantomData }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::sync) fn new(value: u32) -> Self {
-        Futex { word: AtomicU32::new(value), scope: PhantomData }
+    const_fn! {
+        pub(in crate::sync) const fn new(value: u32) -> Self {
+            Futex { word: AtomicU32::new(value), scope: PhantomData }
+        }
     }
 
     /// Sleeps while the word holds `expected`, until woken or until the deadline. If processes share the word,

@@ -60,14 +60,10 @@ impl<S: Scope> Permits<S> {
     /// The maximum number of permits.
     pub(in crate::sync) const MAX: u32 = NUMBER;
 
-    #[cfg(not(loom))]
-    pub(in crate::sync) const fn new(permits: u32) -> Self {
-        Permits { word: Futex::new(permits) }
-    }
-
-    #[cfg(loom)]
-    pub(in crate::sync) fn new(permits: u32) -> Self {
-        Permits { word: Futex::new(permits) }
+    const_fn! {
+        pub(in crate::sync) const fn new(permits: u32) -> Self {
+            Permits { word: Futex::new(permits) }
+        }
     }
 
     #[inline]

@@ -10,12 +10,13 @@
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
-use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::word::{Lock, Taken};
 use super::{Mutex, Private, Scope};
 use crate::sync::machinery::guard_traits::guard_traits;
+use crate::sync::mapped_guard::MappedGuard;
+use crate::sync::mapped_guard::sealed::Tagged;
 use crate::sys::forks::orphaned::sealed;
 
 /// The value of a locked [`Mutex`]; unlocks when dropped.
@@ -96,7 +97,8 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         // SAFETY: invariant 1: exclusive access to the value. If `part` panics, the guard is dropped.
         let value = NonNull::from(part(unsafe { &mut *guard.mutex.value.get() }));
         core::mem::forget(guard);
-        MappedMutexGuard { lock, value, tag, borrows: PhantomData }
+        // SAFETY: invariant 1, and `value` points into the value.
+        unsafe { MappedGuard::new(lock, value, tag) }
     }
 
     /// Narrows the guard to a part of the value, if the value has that part.
@@ -119,7 +121,8 @@ impl<'a, T: ?Sized, S: Scope> MutexGuard<'a, T, S> {
         let Some(value) = part(&mut guard).map(NonNull::from) else { return Err(guard) };
         let (lock, tag) = (&guard.mutex.lock, guard.taken.tag);
         core::mem::forget(guard);
-        Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
+        // SAFETY: invariant 1, and `value` points into the value.
+        Ok(unsafe { MappedGuard::new(lock, value, tag) })
     }
 
     /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
@@ -176,67 +179,12 @@ impl<T: ?Sized, S: Scope> sealed::OrphanedGuard for MutexGuard<'_, T, S> {
 }
 
 /// A part of the value of a locked [`Mutex`]; unlocks when dropped. See [`MutexGuard::map`].
-#[must_use = "the mutex is unlocked at once if this is dropped"]
-pub struct MappedMutexGuard<'a, T: ?Sized, S: Scope = Private> {
-    lock: &'a Lock<S>,
-    value: NonNull<T>,
-    /// The owner's tag.
-    tag: u32,
-    /// Makes the guard invariant in `T`, since it gives `&mut T`, and !Send, by the pointer.
-    borrows: PhantomData<&'a mut T>,
-}
+pub type MappedMutexGuard<'a, T, S = Private> = MappedGuard<'a, T, Lock<S>>;
 
-// SAFETY: as for `MutexGuard`.
-unsafe impl<T: ?Sized + Sync, S: Scope> Sync for MappedMutexGuard<'_, T, S> {}
-
-impl<T: ?Sized, S: Scope> UnwindSafe for MappedMutexGuard<'_, T, S> {}
-
-impl<T: ?Sized, S: Scope> RefUnwindSafe for MappedMutexGuard<'_, T, S> {}
-
-impl<'a, T: ?Sized, S: Scope> MappedMutexGuard<'a, T, S> {
-    /// Narrows the guard further.
-    pub fn map<U: ?Sized>(
-        mut guard: Self,
-        part: impl FnOnce(&mut T) -> &mut U,
-    ) -> MappedMutexGuard<'a, U, S> {
-        let (lock, tag) = (guard.lock, guard.tag);
-        let value = NonNull::from(part(&mut guard));
-        core::mem::forget(guard);
-        MappedMutexGuard { lock, value, tag, borrows: PhantomData }
-    }
-
-    /// Narrows the guard further, if the part has such a part. See [`MutexGuard::filter_map`].
-    ///
-    /// # Errors
-    /// The guard, if the part has no such part.
-    pub fn filter_map<U: ?Sized>(
-        mut guard: Self,
-        part: impl FnOnce(&mut T) -> Option<&mut U>,
-    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
-        let Some(value) = part(&mut guard).map(NonNull::from) else { return Err(guard) };
-        let (lock, tag) = (guard.lock, guard.tag);
-        core::mem::forget(guard);
-        Ok(MappedMutexGuard { lock, value, tag, borrows: PhantomData })
-    }
-
-    /// Does what [`filter_map`](Self::filter_map) does, under `lock_api`'s name.
-    ///
-    /// # Errors
-    /// The guard, if the part has no such part.
-    pub fn try_map<U: ?Sized>(
-        guard: Self,
-        part: impl FnOnce(&mut T) -> Option<&mut U>,
-    ) -> Result<MappedMutexGuard<'a, U, S>, Self> {
-        Self::filter_map(guard, part)
-    }
-}
-
-guard_traits!(exclusive [T: ?Sized, S: Scope] MappedMutexGuard<'_, T, S>, -> T, |this| this.value.as_ptr());
-
-impl<T: ?Sized, S: Scope> Drop for MappedMutexGuard<'_, T, S> {
+impl<S: Scope> Tagged for Lock<S> {
     #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: invariant 1, as for the guard of the whole value.
-        unsafe { self.lock.unlock_as(self.tag) };
+    unsafe fn unlock_exclusive(&self, tag: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unlock_as(tag) };
     }
 }

@@ -87,7 +87,7 @@ pub(super) enum NotTaken {
 
 /// The lock. All bytes 0 is a free one.
 #[repr(C)]
-pub(in crate::sync) struct Lock<S: Scope> {
+pub struct Lock<S: Scope> {
     pub(super) word: Futex<S>,
     pub(super) queue: Futex<S>,
     /// Whether patience ends in this model.

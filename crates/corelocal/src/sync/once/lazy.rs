@@ -84,18 +84,12 @@ impl<T, F> LazyLock<T, F> {
 }
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// Creates a value that is not initialised yet.
-    #[cfg(not(loom))]
-    pub const fn new(init: F) -> Self {
-        let cell = Cell { init: ManuallyDrop::new(init) };
-        LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
-    }
-
-    /// Creates a value that is not initialised yet.
-    #[cfg(loom)]
-    pub fn new(init: F) -> Self {
-        let cell = Cell { init: ManuallyDrop::new(init) };
-        LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
+    const_fn! {
+        /// Creates a value that is not initialised yet.
+        pub const fn new(init: F) -> Self {
+            let cell = Cell { init: ManuallyDrop::new(init) };
+            LazyLock { once: Once::new(), cell: UnsafeCell::new(cell) }
+        }
     }
 
     /// Returns the value, which is initialised now if necessary. Waits while another thread initialises it.

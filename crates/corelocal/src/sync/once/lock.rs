@@ -49,16 +49,11 @@ unsafe impl<T: Send> Send for OnceLock<T> {}
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
-    /// Creates an empty cell.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
-    }
-
-    /// Creates an empty cell.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
+    const_fn! {
+        /// Creates an empty cell.
+        pub const fn new() -> Self {
+            OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()) }
+        }
     }
 
     /// Returns the value if it was written. Never waits; async-signal-safe.

@@ -25,14 +25,10 @@ pub struct Gate {
 }
 
 impl Gate {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        Gate { state: AtomicU32::new(OPEN) }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        Gate { state: AtomicU32::new(OPEN) }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Gate { state: AtomicU32::new(OPEN) }
+        }
     }
 
     #[inline(always)]

@@ -60,16 +60,11 @@ const _: () = {
 };
 
 impl Raw {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, state, gate: Gate::new(), unused: [0; 3], links: Links::new() }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
-        Raw { word, state, gate: Gate::new(), unused: [0; 3], links: Links::new() }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            let (word, state) = (AtomicU32::new(word::FREE), AtomicU32::new(0));
+            Raw { word, state, gate: Gate::new(), unused: [0; 3], links: Links::new() }
+        }
     }
 
     /// Waits for the lock and acquires it.

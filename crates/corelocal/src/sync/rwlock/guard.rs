@@ -10,13 +10,14 @@ use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use super::mapped::MappedRwLockWriteGuard;
 use super::raw::Raw;
 use super::slow_path::Kind;
 use super::state;
 use super::upgradable::RwLockUpgradableGuard;
 use crate::sync::machinery::guard_traits::guard_traits;
 use crate::sync::machinery::scope::{Private, Scope};
+use crate::sync::mapped_guard::MappedGuard;
+use crate::sync::mapped_guard::sealed::Tagged;
 use crate::sys::forks::orphaned::sealed;
 
 /// Shared access to the value of a [`RwLock`](super::RwLock), until dropped, by the same thread.
@@ -180,7 +181,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
         let value = NonNull::from(part(&mut this));
         let this = ManuallyDrop::new(this);
         // SAFETY: the lock is held for writing, and `value` points into its value.
-        unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) }
+        unsafe { MappedGuard::new(this.raw, value, this.tag) }
     }
 
     /// Narrows the guard to a part of the value, if the value has that part.
@@ -195,7 +196,7 @@ impl<'a, T: ?Sized, S: Scope> RwLockWriteGuard<'a, T, S> {
             Some(value) => {
                 let this = ManuallyDrop::new(this);
                 // SAFETY: the lock is held for writing, and `value` points into its value.
-                Ok(unsafe { MappedRwLockWriteGuard::new(this.raw, value, this.tag) })
+                Ok(unsafe { MappedGuard::new(this.raw, value, this.tag) })
             }
             None => Err(this),
         }
@@ -252,3 +253,14 @@ impl<T: ?Sized, S: Scope> Drop for RwLockWriteGuard<'_, T, S> {
 }
 
 guard_traits!(exclusive [T: ?Sized, S: Scope] RwLockWriteGuard<'_, T, S>, -> T, |this| this.value.as_ptr());
+
+/// Exclusive access to a part of the value of a [`RwLock`](super::RwLock), until dropped, by the same thread. See
+/// [`RwLockWriteGuard::map`].
+pub type MappedRwLockWriteGuard<'a, T, S = Private> = MappedGuard<'a, T, Raw<S>>;
+
+impl<S: Scope> Tagged for Raw<S> {
+    #[inline(always)]
+    unsafe fn unlock_exclusive(&self, tag: u32) {
+        self.unlock_write_as(tag);
+    }
+}

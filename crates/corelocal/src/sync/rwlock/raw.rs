@@ -60,20 +60,16 @@ use crate::sys::futex;
 
 /// The lock. All bytes 0 is a free one.
 #[repr(transparent)]
-pub(super) struct Raw<S: Scope> {
+pub struct Raw<S: Scope> {
     pub(super) state: AtomicU64,
     scope: PhantomData<S>,
 }
 
 impl<S: Scope> Raw<S> {
-    #[cfg(not(loom))]
-    pub(super) const fn new() -> Self {
-        Raw { state: AtomicU64::new(0), scope: PhantomData }
-    }
-
-    #[cfg(loom)]
-    pub(super) fn new() -> Self {
-        Raw { state: AtomicU64::new(0), scope: PhantomData }
+    const_fn! {
+        pub(super) const fn new() -> Self {
+            Raw { state: AtomicU64::new(0), scope: PhantomData }
+        }
     }
 
     /// Returns the state. Relaxed: conclusions from it are verified by compare-exchange.

@@ -3,6 +3,7 @@
 use super::state::{CLOSED, READER_FIRST, SLEEPERS_FIRST, State, TAG_BITS, WRITERS_ASLEEP};
 use super::*;
 use crate::sync::Shared;
+use crate::sys::forks::tests::in_child;
 use crate::sys::thread::owner_tag;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -170,24 +171,6 @@ fn what_gone_threads_wanted_does_not_count() {
     assert!(lock.try_read().is_some());
     assert!(lock.try_write().is_some());
     assert!(lock.raw.is_quiet());
-}
-
-/// Forks; the child's finding.
-fn in_child(finds: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child makes system calls and examines the lock.
-    match unsafe { libc::fork() } {
-        // SAFETY: ends the child, after five seconds at the latest.
-        0 => unsafe {
-            libc::alarm(5);
-            libc::_exit(i32::from(!finds()))
-        },
-        child => {
-            let mut status = -1;
-            // SAFETY: a child of this test, `status` writable.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            status == 0
-        }
-    }
 }
 
 /// Visiting readers beside a writer at the moment of a fork do not exist in the child.

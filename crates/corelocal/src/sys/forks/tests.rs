@@ -14,11 +14,13 @@ fn who_is_gone() {
     assert!(Identity::gone().is_gone(me));
 }
 
-/// Runs `body` in a forked child; whether it said so.
-fn in_child(body: impl FnOnce() -> bool) -> bool {
+/// Returns what `body` finds in a forked child, which ends after a minute at the latest.
+pub(crate) fn in_child(body: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child makes system calls and atomic accesses, and starts threads at most.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: a system call.
+        unsafe { libc::alarm(60) };
         let right = body();
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!right)) };

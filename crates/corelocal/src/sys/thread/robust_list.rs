@@ -71,16 +71,11 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        let null = core::ptr::null_mut();
-        Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        let null = core::ptr::null_mut();
-        Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
+    const_fn! {
+        pub(crate) const fn new() -> Self {
+            let null = core::ptr::null_mut();
+            Links { prev: AtomicPtr::new(null), next: AtomicPtr::new(null) }
+        }
     }
 
     /// Returns what stands for it in a list. The pointer may be used for `prev` too.

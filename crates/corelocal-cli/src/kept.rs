@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use corelocal_support::output::one_line;
-use corelocal_support::process::{proc_files, proc_folder, signals};
+use corelocal_support::process::{proc_files, signals};
 
 /// How often the process is looked at.
 const TURN: Duration = Duration::from_millis(50);
@@ -60,7 +60,7 @@ pub fn wait_for<K: Kept>(process: u32, end: Instant) -> anyhow::Result<Option<K>
 
 /// Returns what a process keeps, if it is there; else why a file that may be it cannot be read.
 fn find<K: Kept>(process: u32, refused: &mut Option<anyhow::Error>) -> anyhow::Result<Option<K>> {
-    let folder = proc_folder::of(process).join("fd");
+    let folder = format!("/proc/{process}/fd");
     let descriptors = match fs::read_dir(&folder) {
         Ok(descriptors) => descriptors,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

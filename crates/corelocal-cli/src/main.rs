@@ -26,7 +26,7 @@ use clap::Parser;
 use corelocal_support::{mallocs, output, process};
 
 fn main() -> ExitCode {
-    process::ignored_signals::begin();
+    process::signals::keep_exit_statuses();
     process::signals::survive_long_files();
     let result = match cli::Cli::parse().command {
         cli::Command::Doctor(args) => doctor::run(&args),

@@ -33,7 +33,6 @@ mod text;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context as _, anyhow};
@@ -41,8 +40,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use args::RunArgs;
 use cache_stats::{Tally, Wanted};
-use corelocal_support::mallocs::preloaded::Preloaded;
-use corelocal_support::mallocs::{Malloc, library};
+use corelocal_support::mallocs::{Malloc, libc_is_default, library};
 use corelocal_support::measure::noise::{self, Watch};
 use corelocal_support::output::{self, complain, path_line, remark};
 use corelocal_support::{console, user_file};
@@ -107,8 +105,11 @@ fn runs(
     input: &mut Input,
 ) -> Result<(Answer, ExitStatus), Refusal> {
     let arguments = command.get(1..).unwrap_or_default();
-    let preloaded = Preloaded::of(mallocs).map_err(Refusal::unable)?;
-    notes(program, mallocs, &preloaded);
+    if mallocs.iter().any(|malloc| malloc.library.is_none()) {
+        libc_is_default().map_err(Refusal::unable)?;
+    }
+    notes(program, mallocs);
+    let before = std::env::var_os("LD_PRELOAD");
     let rounds = if args.compare { args.rounds as usize } else { 1 };
     let mut runs: Vec<Vec<Run>> = mallocs.iter().map(|_| Vec::new()).collect();
     let mut is_first = true;
@@ -121,7 +122,8 @@ fn runs(
     let watch = Watch::start(false, None);
     let mut once = |malloc: &Malloc, output, wanted| {
         let stdin = input.next().map_err(Refusal::unable)?;
-        launch::once(program, arguments, malloc, preloaded.with(malloc), stdin, output, wanted)
+        let preload = malloc.preload(before.as_deref());
+        launch::once(program, arguments, malloc, preload, stdin, output, wanted)
     };
     let progress = Progress::new(args.compare, rounds * mallocs.len());
     // The first run finds files and pages cold.
@@ -233,18 +235,11 @@ impl Progress {
 }
 
 /// Tells what a reader would not expect of these runs.
-fn notes(program: &Program, mallocs: &[Malloc], preloaded: &Preloaded) {
-    let note = |text: String| remark(format_args!("note: {text}\n"));
-    for taken in &preloaded.taken {
-        note(format!(
-            "LD_PRELOAD contains the malloc {}, which is removed for the runs with libc's malloc",
-            path_line(Path::new(taken))
-        ));
-    }
+fn notes(program: &Program, mallocs: &[Malloc]) {
     // One that is given a malloc was refused.
     if let ([Malloc { library: None, .. }], Some(how)) = (mallocs, program.malloc_inside()) {
         let shown = path_line(&program.path);
-        note(format!("{shown} {how}: it has a built-in malloc, which is used"));
+        remark(format_args!("note: {shown} {how}: it has a built-in malloc, which is used\n"));
     }
 }
 

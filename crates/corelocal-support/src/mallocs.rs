@@ -5,7 +5,6 @@
 //!   carried.rs  ours, which this command has inside
 //!   elf.rs      what a file is, as far as preloading depends on it
 //!   symbols.rs  whether a program brings a malloc itself
-//!   preloaded.rs  a malloc that `LD_PRELOAD` holds already is not libc's
 //!   resident.rs memory of processes, as /proc tells it
 //! ```
 //!
@@ -17,7 +16,6 @@
 pub mod carried;
 pub mod elf;
 pub mod library;
-pub mod preloaded;
 pub mod resident;
 pub mod symbols;
 
@@ -26,7 +24,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::output;
+use anyhow::bail;
+
+use crate::output::{self, path_line};
 
 /// Runs `corelocal malloc-path`.
 pub fn print_path() -> anyhow::Result<ExitCode> {
@@ -91,6 +91,22 @@ pub fn of_this_process() -> PathBuf {
     let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
     let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Checks that programs get libc's malloc unless they are given another one.
+///
+/// # Errors
+/// `LD_PRELOAD` or `/etc/ld.so.preload` names a malloc: what to do.
+pub fn libc_is_default() -> anyhow::Result<()> {
+    let malloc = of_this_process();
+    if malloc.as_os_str().is_empty() || library::is_libc(&malloc) {
+        return Ok(());
+    }
+    bail!(
+        "libc's malloc cannot be used: LD_PRELOAD or /etc/ld.so.preload gives programs that of {}; remove it there, \
+         for example by `env -u LD_PRELOAD corelocal ...`",
+        path_line(&malloc)
+    );
 }
 
 /// Whether a program that links to its libraries at run time can be given a malloc from here: not by

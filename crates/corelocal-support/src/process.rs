@@ -4,18 +4,14 @@
 //!   child.rs        work in a process of its own, which is this same program
 //!   ending.rs       how a program is asked to end, and its exit code
 //!   folder.rs       a folder for what the processes of a program leave
-//!   ignored_signals.rs    signals that the caller has ignored
 //!   launch.rs       a program that is started to be looked at, and waited for
 //!   proc_files.rs   files of /proc/PROCESS
-//!   proc_folder.rs  the folder in /proc of a process whose first thread may have ended
 //!   signals.rs      signals to this process
 //! ```
 
 pub mod child;
 pub mod ending;
 pub mod folder;
-pub mod ignored_signals;
 pub mod launch;
 pub mod proc_files;
-pub mod proc_folder;
 pub mod signals;

@@ -24,10 +24,10 @@ use corelocal_support::output::path_line;
 use corelocal_support::process::ending::{PATIENCE, code, signal, signal_with};
 use corelocal_support::process::folder::Folder;
 use corelocal_support::process::launch::{self, Look};
-use corelocal_support::process::{ignored_signals, proc_files};
+use corelocal_support::process::proc_files;
 
 use super::args::HeapArgs;
-use super::cause::Seen;
+use super::cause;
 use super::file::{self, Heap};
 use crate::run::program::{Program, Refusal};
 
@@ -73,15 +73,13 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     if args.options.json && args.options.output.is_none() {
         command.stdout(Stdio::from(std::io::stderr()));
     }
-    ignored_signals::give_to(&mut command);
     let began = Instant::now();
     let mut child = command.spawn().map_err(|error| {
         Refusal::unfit(format!("cannot run {}: {error}", path_line(&program.path)))
     })?;
     let end = args.options.time.map(|time| began + time);
     let main = u64::from(child.id());
-    let mut seen = Seen::new(&program);
-    let mut watch = Watch::new(&folder, &mut seen);
+    let mut watch = Watch::new(&folder);
     let status = launch::wait(&mut child, end, &mut watch).map_err(Refusal::unable)?;
     let Watch { is_deaf, answers, .. } = watch;
     let mut heaps: Vec<Heap> = Vec::new();
@@ -94,8 +92,8 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     // The program itself first: in a pid namespace of its own it is known to itself by another number.
     heaps.sort_by_key(|heap| (heap.process != main, std::cmp::Reverse((heap.in_use, heap.peak))));
     let complaint = match () {
-        () if is_deaf => Some(seen.deaf(ASKS)),
-        () if heaps.is_empty() => Some(seen.nothing(status, args.options.rate)),
+        () if is_deaf => Some(cause::deaf(ASKS)),
+        () if heaps.is_empty() => Some(cause::nothing(status, args.options.rate)),
         () => None,
     };
     Ok(Looked { heaps, code: code(status), complaint })
@@ -165,7 +163,6 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
 /// What is seen of a program while it runs.
 struct Watch<'a> {
     folder: &'a Folder,
-    seen: &'a mut Seen,
     began: Instant,
     /// When it is looked at next whether its end would write a profile.
     next: Instant,
@@ -176,15 +173,14 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(folder: &'a Folder, seen: &'a mut Seen) -> Self {
+    fn new(folder: &'a Folder) -> Self {
         let began = Instant::now();
-        Watch { folder, seen, began, next: began + SETTLED, is_deaf: false, answers: Vec::new() }
+        Watch { folder, began, next: began + SETTLED, is_deaf: false, answers: Vec::new() }
     }
 }
 
 impl Look for Watch<'_> {
     fn look(&mut self, program: &Child) {
-        self.seen.look(program.id());
         if Instant::now() >= self.next {
             // Less and less often: an older malloc would write a profile each time.
             self.next += 2 * (self.next - self.began);

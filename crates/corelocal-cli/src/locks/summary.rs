@@ -3,12 +3,12 @@
 //! Invariant: locks are in the order of the time that was lost by waiting for them; those that are waited for until
 //! something happens come after all others.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use corelocal::sync::profile::{LockProfile, Profile, Stack};
 use corelocal_support::output::{complain, path_line};
 use corelocal_support::process::proc_files;
-use corelocal_support::process::proc_folder;
 use corelocal_support::units::nanos;
 use corelocal_symbols::callers::{Files, Program};
 use serde::Serialize;
@@ -85,7 +85,7 @@ impl Process {
         // Files that came later, too.
         let now = id.and_then(|id| proc_files::maps(id).ok().flatten());
         lines.extend(now.or(maps));
-        let root = id.map(|id| proc_folder::of(id).join("root"));
+        let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
         let files = Files::new(&lines, root.as_deref());
         let program = Program::new(&files);
         let mut stack = Box::new(Stack::EMPTY);

@@ -20,7 +20,6 @@ use std::{io, iter};
 use anyhow::anyhow;
 use corelocal_support::mallocs::Malloc;
 use corelocal_support::mallocs::resident::{Process, of_tree};
-use corelocal_support::process::ignored_signals;
 
 use super::cache_stats::{Place, Tally, Wanted};
 use super::program::{Program, Refusal};
@@ -95,7 +94,6 @@ pub fn once(
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
-    ignored_signals::give_to(&mut command);
     // SAFETY: between fork and exec it makes a system call, with memory that was there before.
     unsafe { command.pre_exec(move || Err(exec.call())) };
     let of_ours = Process::This.anonymous();

@@ -145,21 +145,6 @@ impl Program {
         }
     }
 
-    /// Returns the file that runs in the end, as the kernel names it.
-    pub fn file(&self) -> Option<PathBuf> {
-        fs::canonicalize(self.interpreter().ok()?).ok()
-    }
-
-    /// Returns why no malloc can be preloaded into it, in a relative clause, if that is seen.
-    pub fn without_preload(&self) -> Option<String> {
-        if gains_rights(&self.path) {
-            return Some(
-                "which gains privileges when it starts (setuid, setgid or capabilities)".to_owned(),
-            );
-        }
-        Some(format!("which {}", self.malloc_inside()?))
-    }
-
     /// Returns how its malloc comes to be inside, if it is: then it has that one, whatever it is to have.
     pub fn malloc_inside(&self) -> Option<&'static str> {
         symbols::malloc_inside(&self.interpreter().ok()?)

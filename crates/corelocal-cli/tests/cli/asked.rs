@@ -129,7 +129,7 @@ fn what_cannot_be_asked_for_a_profile_is_only_asked_to_end() {
         return;
     };
     // By then `env` has become the other.
-    let args = ["heap", "--for", "10s", "--json", "--", "env", "-i", "sleep", "60"];
+    let args = ["heap", "--for", "2s", "--json", "--", "env", "-i", "sleep", "60"];
     let call = Call::new(&args).env("CORELOCAL_MALLOC_LIBRARY", library.to_str().expect("text"));
     let done = call.done();
     assert_eq!(done.code, Some(128 + libc::SIGTERM), "{}", done.whole());

@@ -2,13 +2,10 @@
 //!
 //! Invariants:
 //! - What is not told is `None`, never zero.
-//! - A process that ends meanwhile is one that has no memory. One whose first thread has ended has memory as before,
-//!   of which the kernel tells no exact share.
+//! - A process that ends meanwhile is one that has no memory.
 
 use std::fs;
 use std::path::PathBuf;
-
-use crate::process::proc_folder;
 
 /// A process: its own, or the one of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +24,9 @@ impl Process {
         }
     }
 
-    /// Returns the same where it is about the memory.
-    fn memory_file(self, name: &str) -> PathBuf {
-        match self {
-            Process::This => PathBuf::from(format!("/proc/thread-self/{name}")),
-            Process::Other(number) => proc_folder::of(number).join(name),
-        }
-    }
-
     /// Returns the resident KiB, as the kernel counts them in passing: cheap, and off by some pages.
     pub fn resident(self) -> Option<u64> {
-        let pages = text(self.memory_file("statm"))?;
+        let pages = text(self.file("statm"))?;
         let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
         Some(pages * page_kib())
     }
@@ -52,17 +41,17 @@ impl Process {
     pub fn anonymous(self) -> Option<u64> {
         let exact = text(self.file("smaps_rollup"));
         let exact = exact.and_then(|text| field(&text, "Anonymous"));
-        exact.or_else(|| field(&text(self.memory_file("status"))?, "RssAnon"))
+        exact.or_else(|| field(&text(self.file("status"))?, "RssAnon"))
     }
 
     /// Returns the most KiB that were ever resident.
     pub fn peak(self) -> Option<u64> {
-        field(&text(self.memory_file("status"))?, "VmHWM")
+        field(&text(self.file("status"))?, "VmHWM")
     }
 
     /// Returns the most KiB that were ever resident and no file's, as far as files stay resident.
     pub fn peak_anonymous(self) -> Option<u64> {
-        let status = text(self.memory_file("status"))?;
+        let status = text(self.file("status"))?;
         let of_files = field(&status, "RssFile")? + field(&status, "RssShmem")?;
         Some(field(&status, "VmHWM")?.saturating_sub(of_files))
     }

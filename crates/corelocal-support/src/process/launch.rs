@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::ending::Ending;
-use super::{ignored_signals, signals};
+use super::signals;
 use crate::output::path_line;
 
 /// How long it sleeps between looks.
@@ -25,7 +25,6 @@ const TURN: Duration = Duration::from_millis(20);
 /// # Errors
 /// There is no such program, or it cannot be run.
 pub fn start(command: &mut Command, hint: &str) -> anyhow::Result<Child> {
-    ignored_signals::give_to(command);
     command.spawn().with_context(|| {
         let program = path_line(command.get_program().as_ref());
         format!("cannot run {program}; name a program, with its path if it is not in PATH{hint}")

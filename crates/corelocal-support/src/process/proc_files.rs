@@ -4,8 +4,6 @@
 
 use std::{fs, io};
 
-use crate::process::proc_folder;
-
 /// Returns the content of `/proc/PROCESS/NAME`; empty if it cannot be read.
 pub fn bytes(process: u32, name: &str) -> Vec<u8> {
     fs::read(format!("/proc/{process}/{name}")).unwrap_or_default()
@@ -13,7 +11,7 @@ pub fn bytes(process: u32, name: &str) -> Vec<u8> {
 
 /// Returns the environment with which a process began.
 pub fn environment(process: u32) -> Vec<u8> {
-    fs::read(proc_folder::of(process).join("environ")).unwrap_or_default()
+    bytes(process, "environ")
 }
 
 /// Returns the same as text.
@@ -26,7 +24,7 @@ pub fn text(process: u32, name: &str) -> String {
 /// # Errors
 /// The file cannot be read, although the process may run.
 pub fn maps(process: u32) -> io::Result<Option<String>> {
-    match fs::read(proc_folder::of(process).join("maps")) {
+    match fs::read(format!("/proc/{process}/maps")) {
         Ok(maps) if maps.is_empty() => Ok(None),
         Ok(maps) => Ok(Some(lossy(maps))),
         Err(error) => match error.raw_os_error() {
@@ -52,14 +50,6 @@ mod tests {
     fn a_process_that_is_gone_has_ended() {
         assert!(maps(u32::MAX).expect("no process").is_none());
         assert_eq!(text(u32::MAX, "comm"), "");
-    }
-
-    #[test]
-    fn a_process_without_its_first_thread_has_not_ended() {
-        let process = proc_folder::tests::WithoutFirstThread::start();
-        let maps = maps(process.id()).expect("readable").expect("a thread of it runs");
-        assert!(maps.contains(" r-xp "), "{maps}");
-        assert!(!environment(process.id()).is_empty());
     }
 
     #[test]

@@ -21,6 +21,12 @@ const FOR_US: u32 = 2;
 /// What ends us otherwise.
 const NOTED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
+/// Gives SIGCHLD its default. Where the caller has it ignored, the kernel keeps no exit status of a child: wait(2) fails.
+pub fn keep_exit_statuses() {
+    // SAFETY: the default disposition runs no code of this process.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Makes a write past the limit of a file's size (`ulimit -f`) an error from now on, which no longer ends this process.
 /// Programs that it runs begin without this: a handler does not outlive execve(2).
 pub fn survive_long_files() {

@@ -7,13 +7,13 @@
 //!   A further signal ends the work, and what is known by then is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use corelocal::sync::profile::order::{Holding, LockOrder, LockPair, LockThread};
 use corelocal::sync::profile::{Profile, Stack};
 use corelocal_support::output::{one_line, path_line};
-use corelocal_support::process::proc_folder;
 use corelocal_support::process::signals;
 use corelocal_support::units::nanos;
 use corelocal_symbols::callers::{Files, Program};
@@ -154,7 +154,7 @@ impl Process {
         let mut lines = String::from_utf8_lossy(&listed[..len]).into_owned();
         // Files that came later, too.
         lines.extend(maps);
-        let root = id.map(|id| proc_folder::of(id).join("root"));
+        let root = id.map(|id| PathBuf::from(format!("/proc/{id}/root")));
         let files = Files::new(&lines, root.as_deref());
         let mut names =
             Names { program: Program::new(&files), stack: Box::new(Stack::EMPTY), signals };

@@ -5,14 +5,6 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
-fn a_process_without_its_first_thread_has_memory() {
-    let process = proc_folder::tests::WithoutFirstThread::start();
-    let process = Process::Other(process.id());
-    assert!(process.resident() > Some(0));
-    assert!(process.peak() > Some(0) && process.peak_anonymous() > Some(0));
-}
-
-#[test]
 fn fields() {
     let text = "VmHWM:\t    1234 kB\nRssAnon:\t 12 kB\nPss:  7 kB\nPss_Dirty: 6 kB\n";
     assert_eq!(field(text, "VmHWM"), Some(1234));

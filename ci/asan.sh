@@ -11,7 +11,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 # Storms of a twentieth, since an access costs twice as much and more.
-export CORELOCAL_TEST_SCALE=${CORELOCAL_TEST_SCALE:-0.05} PROPTEST_CASES=${PROPTEST_CASES:-32}
+export CORELOCAL_TEST_SCALE=0.05 PROPTEST_CASES=${PROPTEST_CASES:-32}
 
 # Tests that cannot pass here, and why. Names are matched as `--skip` does: in part.
 declare -A cannot=(

@@ -30,7 +30,9 @@ needed=$(ldd "$command")
 ! grep -E 'nsync|absl|urcu|rseq|lttng' <<<"$needed" || fail "the command needs a rival's library to start"
 # Optimised, sections are inlined into more places, and share registers that they do not share elsewhere.
 "$target/release/corelocal" lab explore rseq >"$scratch/sections" || fail "$(<"$scratch/sections")"
-(cd "$scratch" && "$target/release/corelocal" report --quick)
+(cd "$scratch" && "$target/release/corelocal" report --quick) 2>"$scratch/progress" || fail "$(<"$scratch/progress")"
+# A line of progress for each table, and whenever ten seconds have passed.
+! grep -v '^table ' "$scratch/progress" || fail "report writes other lines than its progress to standard error"
 cp "$scratch"/report.json "$scratch"/report.html "$out"
 
 need jq jq "reads report.json"
@@ -38,6 +40,16 @@ jq -e '.schema >= 1 and (.tables | length > 0) and all(.tables[]; .rows | length
     "$out/report.json" >/dev/null || fail "report.json has no tables with rows"
 jq -e '.tables[] | select(.id == "malloc") | .rows[] | select(.ours) | .points | length > 3' \
     "$out/report.json" >/dev/null || fail "report.json has no figures of our malloc"
+
+# Those of mallocs take minutes, and run only on request, except for a few loads.
+listed=$("$command" bench --list | awk '$1 !~ /^malloc_/ { print $1 }' | sort)
+[ "$(jq -r '.tables[].id' "$out/report.json" | sort)" = "$listed" ] || fail "report.json lacks tables of: $listed"
+for id in $listed; do
+    grep -qF "id=\"table-$id\"" "$out/report.html" || fail "$id is not on the page"
+done
+# A link may lead out of the page; nothing else may.
+! sed 's!<a href="http!!g; s!xmlns="http!!g' "$out/report.html" |
+    grep -oE 'src=|href="http|url\(|@import|<script|<iframe|<object' || fail "report.html loads what is named above"
 
 need chromium chromium "opens report.html"
 # browse PAGE IMAGE WIDTH: prints what PAGE writes to the console; IMAGE is how it looks. PAGE stands

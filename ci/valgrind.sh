@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
 limit=600 # seconds for one program
 # An interpreted storm is a breeze.
-export CORELOCAL_TEST_SCALE=${CORELOCAL_TEST_SCALE:-0.002} PROPTEST_CASES=${PROPTEST_CASES:-4}
+export CORELOCAL_TEST_SCALE=0.002 PROPTEST_CASES=${PROPTEST_CASES:-4}
 # Leaks are told and looked for in the output: as errors they would be the exit code of forked children
 # too, in which nothing points to what their parent's other threads had.
 options=(--quiet --error-exitcode=99 --child-silent-after-fork=yes --suppressions=ci/valgrind.supp

@@ -122,11 +122,11 @@ pub(crate) struct Point {
     pub(crate) ticks: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) nanos: u64,
-    /// Within how many ticks around `ticks` that was; 0: exactly then.
+    /// The uncertainty of `ticks`: the clock was read within so many ticks of it. 0 means exactly then.
     pub(crate) width: u64,
-    /// Nanoseconds a tick, times 2^32, if it is known.
+    /// Nanoseconds per tick, times 2^32, if the rate is known.
     pub(crate) rate: Option<u64>,
-    /// What the realtime clock is ahead by, wrapping, if it was read at the same moment.
+    /// The realtime clock minus the monotonic one, wrapping, if both were read at the same moment.
     pub(crate) ahead: Option<u64>,
 }
 

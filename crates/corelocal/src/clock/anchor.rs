@@ -35,42 +35,42 @@ use super::status::Cause;
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use slew::{Line, Sample};
 
-/// Slots. One is current; one more for each thread that is at this moment making the next line.
+/// The number of slots. One is current, and each thread that is making the next line has one more.
 const SLOTS: usize = if cfg!(loom) { 3 } else { 16 };
 
-/// Words of a slot that hold the line, and the offsets of other clocks.
+/// The number of words in a slot: the line and the offsets of the other clocks.
 const WORDS: usize = 8 + OFFSETS;
 
-/// Clocks beside the monotonic one: realtime, boottime, TAI.
+/// The number of clocks beside the monotonic one: realtime, boottime, TAI.
 pub(super) const OFFSETS: usize = 3;
 
-/// What the other clocks are ahead of the monotonic one by, wrapping.
+/// The differences of the other clocks to the monotonic one, wrapping.
 pub(super) type Offsets = [u64; OFFSETS];
 
-/// A line, where threads find it.
+/// A slot for a line that threads read.
 #[repr(align(128))]
 struct Slot {
     words: [AtomicU64; WORDS],
-    /// 1: claimed, or current.
+    /// 1 while the slot is claimed or current.
     claimed: AtomicU32,
 }
 
-/// See the module's text. All-zero is one without a line.
+/// A clock that follows the vDSO by lines (see the module's text). All-zero bytes are one without a line.
 #[repr(align(128))]
 pub(super) struct Anchor {
-    /// The line's number, times 256, and its slot; 0: none.
+    /// The current line's number times 256, plus its slot; 0 if there is none.
     current: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
-/// One for each counter that there is. All-zero is without lines.
+/// An anchor for each way to read the counter. All-zero bytes are anchors without lines.
 #[cfg(not(loom))]
 pub(super) struct Anchors {
     pub(super) tsc: Anchor,
     pub(super) pvclock: Anchor,
 }
 
-/// What a line is to be found by. Never 0.
+/// The number and slot of a line. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Current(u64);
 
@@ -87,14 +87,14 @@ impl Current {
     }
 }
 
-/// What became of a new line.
+/// The outcome of publishing a new line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Published {
-    /// It is the current one.
+    /// The new line is the current one.
     Yes,
-    /// Another thread's is.
+    /// Another thread's line became the current one first.
     Overtaken,
-    /// Every slot is in use.
+    /// Every slot is in use, so nothing was published.
     NoSlot,
 }
 
@@ -250,7 +250,7 @@ pub(super) fn offsets(
     monotonic: impl Fn() -> u64,
     other: impl Fn(usize) -> u64,
 ) -> (Offsets, bool, u64) {
-    /// A step of the clock, and not of our knowledge of it.
+    /// The smallest difference that counts as a step of the clock, in nanoseconds; less may be an error of the samples.
     const STEP: u64 = 1000;
     const ATTEMPTS: usize = 16;
     // The least that an offset may be, and by how much it may be more.
@@ -294,7 +294,7 @@ pub(super) fn first(
     mut count: impl FnMut() -> Result<u64, Cause>,
     truth: impl Fn() -> u64,
 ) -> Result<Line, Cause> {
-    /// An upper bound: a reading takes at least a nanosecond.
+    /// The number of readings after which the clock counts as standing still: each takes at least a nanosecond.
     const PATIENCE: usize = 1_000_000;
     let a = sample(&mut count, &truth)?;
     for _ in 0..PATIENCE {

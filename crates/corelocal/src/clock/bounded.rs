@@ -41,15 +41,16 @@ use cache::Cache;
 use cache::Words;
 use kernel::{Answer, ask};
 
-/// For how long the kernel is not asked again, in nanoseconds.
+/// The time for which what the kernel said is used, in nanoseconds.
 const PERIOD: u64 = 4_000_000;
 
-/// What was learnt at one moment.
+/// What the kernel said of the clock's error at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Learnt {
-    /// The monotonic clock then.
+    /// The monotonic clock at that moment.
     at: u64,
-    /// What realtime is ahead by at least, and at most, until `PERIOD` before and after; wrapping.
+    /// The least and the greatest difference of realtime to the monotonic clock, `PERIOD` before and after `at`;
+    /// wrapping.
     earliest: u64,
     latest: u64,
     state: State,
@@ -61,16 +62,17 @@ struct Learnt {
 /// cannot be read. (3)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Past {
-    /// How many upsets had been noticed.
+    /// The number of suspends and disruptions noticed by then.
     upsets: u32,
-    /// After an upset, what the kernel's greatest error must fall below, in microseconds.
+    /// After such an event: the kernel's maximum error must fall below this before bounds are given again, in
+    /// microseconds.
     below: Option<u32>,
 }
 
 impl Past {
     const KNOWN: u64 = 1 << 31;
     const UPSET: u64 = 1 << 30;
-    /// The greatest error that there is room for: a thousand seconds, of which the kernel counts 16.
+    /// The largest maximum error that the word has room for: a thousand seconds. The kernel's own limit is 16 s.
     const MOST: u32 = (1 << 30) - 1;
 
     /// Returns it as a word, never 0.
@@ -86,7 +88,7 @@ impl Past {
     }
 }
 
-/// What bounds are worth.
+/// The state of the bounds: whether they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Bounded,
@@ -97,7 +99,7 @@ pub(super) enum State {
 
 impl Learnt {
     const FACTS: [State; 3] = [State::Bounded, State::Unsynchronised, State::Disrupted];
-    /// The word that says so, without a leap second.
+    /// The word for "unsynchronised", without a leap second.
     const UNSYNCHRONISED: u64 = 1 << 8;
     const LEAPS: [Leap; 5] =
         [Leap::None, Leap::Insertion, Leap::Deletion, Leap::InProgress, Leap::Over];
@@ -191,7 +193,7 @@ fn conclude(
 ) -> Learnt {
     const SECOND: u64 = 1_000_000_000;
     const DAY: u64 = 86_400;
-    /// The kernel counts a second at its first tick, 10 ms late at most.
+    /// The kernel counts a leap second at its first timer tick, so up to 10 ms late.
     const TICK: u64 = 10_000_000;
     let width = after.saturating_sub(before);
     let at = before.wrapping_add(width / 2);

@@ -173,7 +173,7 @@ macro_rules! implement {
             )*
         }
 
-        /// References, boxes, `Arc`s.
+        /// Clocks are passed by reference, `Box` or `Arc` as well.
         impl<P> Clocks for P
         where
             P: Deref,

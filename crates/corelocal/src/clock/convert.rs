@@ -36,32 +36,32 @@ use super::{Clock, SELECTOR};
 use core::fmt;
 use segment::{ONE, Segment};
 
-/// What a look at counter and clock found.
+/// A sample of the counter and the clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) ticks: u64,
-    /// The monotonic clock.
+    /// The monotonic clock, in nanoseconds.
     pub(super) nanos: u64,
-    /// What that may be off by.
+    /// The uncertainty of `nanos`, in nanoseconds.
     pub(super) doubt: u64,
-    /// Nanoseconds a tick at present, by [`segment::rate`], if it is known.
+    /// The present rate in nanoseconds per tick, as [`segment::rate`] encodes it, if it is known.
     pub(super) rate: Option<u64>,
-    /// What the realtime clock is ahead by.
+    /// The realtime clock minus the monotonic one.
     pub(super) ahead: Option<u64>,
 }
 
-/// What happened between two looks.
+/// What happened between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// Nothing that is known.
+    /// No event is known.
     Quiet,
-    /// Something that may have broken the counter: it must be quite as expected.
+    /// An event may have disturbed the counter: the sample must be as expected.
     Suspicious,
-    /// The counter broke.
+    /// The counter was set or stopped.
     Broken,
 }
 
-/// Why there is no time for a tick.
+/// The reason why a tick has no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unknown {
@@ -91,12 +91,12 @@ impl fmt::Display for Unknown {
 
 impl core::error::Error for Unknown {}
 
-/// Of many ticks, the first one that has no time.
+/// The first of many ticks that has no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NoTime {
-    /// Its place. All before it have been converted.
+    /// The index of that tick. All before it have been converted.
     pub at: usize,
-    /// Why.
+    /// The reason.
     pub why: Unknown,
 }
 
@@ -139,7 +139,7 @@ impl core::error::Error for NoTime {}
 #[derive(Clone)]
 pub struct Converter<const HISTORY: usize = 64> {
     history: History<HISTORY>,
-    /// What had happened at the last look, and what ticks were counted in.
+    /// The epoch at the last sample, with the unit of its ticks.
     seen: Epoch,
     word: Option<events::Word>,
 }
@@ -172,7 +172,7 @@ impl<const HISTORY: usize> Converter<HISTORY> {
     /// each buffer that is handed over. Some hundred nanoseconds, no system call (but see
     /// [`check`](super::check)). Async-signal-safe.
     pub fn refresh(&mut self) {
-        /// Between two looks that make a first rate, where nothing else tells it: in nanoseconds.
+        /// The time between the two samples that give a first rate where no page tells one, in nanoseconds.
         const APART: u64 = 20_000;
         self.take_look();
         if !self.history.has_rate() {

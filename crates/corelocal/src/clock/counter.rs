@@ -13,7 +13,7 @@ pub(super) use imp::{
     cheaper_fence, count, ordered_by, ordered_halves, unordered, unordered_halves, whole,
 };
 
-/// How an ordered read is made.
+/// The instruction that orders a reading of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -25,13 +25,13 @@ pub enum Fence {
     Rdtscp = 1,
 }
 
-/// How the counter is read, for code of which there is one copy for each.
+/// The ways to read the counter, as constants: code is compiled once for each.
 pub(super) mod how {
-    /// Whenever the cpu likes to.
+    /// A plain `rdtsc`, which the cpu may reorder.
     pub(in super::super) const UNORDERED: u8 = 0;
-    /// After `lfence`.
+    /// `lfence` before `rdtsc`.
     pub(in super::super) const LFENCE: u8 = 1;
-    /// By `rdtscp`.
+    /// `rdtscp`, which waits by itself.
     pub(in super::super) const RDTSCP: u8 = 2;
 }
 

@@ -35,14 +35,14 @@ use sources::Seen;
 pub(super) use word::Word;
 use word::number;
 
-/// Something that happened to the clocks.
+/// A kind of event that changes what clocks tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Change {
-    /// Another back-end reads the clocks, or one that follows them by samples had to jump.
+    /// Another back-end serves the clocks, or one that follows them by samples had to jump.
     Backend,
     /// The counter and the monotonic clock did not go on together, or the cpus' counters are no longer known
     /// to agree: ticks from before have nothing to do with those after.
@@ -51,13 +51,13 @@ pub enum Change {
     Realtime,
     /// The machine slept: `CLOCK_BOOTTIME` went on without the monotonic clock.
     Suspend,
-    /// The hypervisor says that the counter was disrupted: a live migration, as a rule. By vmclock.
+    /// The hypervisor reported that the counter was disrupted, usually by a live migration. From vmclock.
     Disruption,
-    /// The machine was restored from a snapshot, or is a clone. By vmclock.
+    /// The machine was restored from a snapshot, or is a clone. From vmclock.
     Restore,
-    /// The hypervisor says that it had stopped the machine. By KVM's page: a hint.
+    /// The hypervisor reported that it had stopped the machine. From KVM's page: a hint.
     Stopped,
-    /// The hypervisor wrote its clock page anew. By KVM's page: a hint.
+    /// The hypervisor rewrote its clock page. From KVM's page: a hint.
     Republished,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What happened to the clocks so far: see [`check`].
+/// The number of events so far, by kind: see [`check`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoch {
     number: u64,
@@ -148,14 +148,14 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// What is known of the sources, and what was counted.
+/// The last known state of the sources, and the counts of events.
 pub(super) struct Events {
     word: AtomicU64,
     counts: [AtomicU32; Change::COUNT],
-    /// What realtime and boottime are ahead of monotonic by: a [`Distance`], or 0 for: not known yet.
+    /// Realtime and boottime minus monotonic: a [`Distance`] each, or 0 while it is unknown.
     realtime: AtomicU64,
     boottime: AtomicU64,
-    /// What the hypervisor's pages said; with `BIAS`, so that 0 is: not known yet.
+    /// The hypervisor's marks, plus `BIAS`; 0 while they are unknown.
     disruptions: AtomicU64,
     generation: AtomicU64,
     pvclock: AtomicU64,

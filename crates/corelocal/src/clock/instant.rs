@@ -176,14 +176,14 @@ impl From<Instant> for Deadline {
     }
 }
 
-/// The same moment of the same clock.
+/// Converts to the same moment of the same clock.
 impl From<Deadline> for Instant {
     fn from(deadline: Deadline) -> Instant {
         Instant(deadline.as_nanos())
     }
 }
 
-/// The arithmetic that both share.
+/// Implements the arithmetic that `Instant` and `Timestamp` share.
 macro_rules! arithmetic {
     ($Moment:ident) => {
         impl $Moment {
@@ -358,7 +358,8 @@ mod with_std {
     /// Returns one moment in both types: std's reading lies between two of ours that are as close together as can be
     /// had.
     fn both_now() -> (Instant, std::time::Instant) {
-        /// Two readings and a half, where they are system calls too. The result is off by half of it at most.
+        /// The longest time between two readings around a third one that is accepted. The result is off by half of it
+        /// at most.
         const CLOSE: Duration = Duration::from_nanos(500);
         const TRIES: u32 = 8;
         let look = || {
@@ -394,7 +395,7 @@ mod with_std {
         }
     }
 
-    /// A date before 1677 or after 2262.
+    /// The error for a date before 1677 or after 2262.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct OutOfRange;
 

@@ -50,15 +50,15 @@ pub struct MockClocks {
 
 const WORDS: usize = 7;
 
-/// What the clocks say, in nanoseconds.
+/// The clocks' times, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Time {
     monotonic: i64,
     realtime: i64,
-    /// What boottime is ahead of monotonic, and TAI of realtime.
+    /// Boottime minus monotonic, and below it TAI minus realtime.
     slept: i64,
     tai_offset: i64,
-    /// What realtime may be off by, and what that is worth: [`bounded::worth`].
+    /// The error bound of realtime, and its state as [`bounded::worth`] encodes it.
     error: u64,
     worth: u64,
     epoch: u64,

@@ -55,7 +55,7 @@
 //! # }
 //! ```
 
-/// A function that is `const`, but for loom, whose atomics cannot be made in constants.
+/// Declares a function that is `const`, except under loom, whose atomics have no const constructor.
 macro_rules! const_unless_loom {
     ($(#[$doc:meta])* pub fn $name:ident() -> $Type:ty $body:block) => {
         $(#[$doc])*
@@ -92,7 +92,7 @@ macro_rules! encoding {
     };
 }
 
-/// The same of those whose content carries no number with it.
+/// Implements the same for encodings whose content does not include a sequence number.
 macro_rules! content_and_write {
     ($Content:ident, $(#[$errors:meta])*) => {
         /// Returns a consistent copy of the page's content.
@@ -152,7 +152,7 @@ pub use writer::Publisher;
 
 /// An encoding, by its page: [`pvclock::Page`], [`vmclock::Page`] or [`clockbound::Page`].
 pub trait Encoding: layout::Layout {
-    /// What a page says.
+    /// The content of a page.
     type Content: Copy
         + Default
         + PartialEq
@@ -160,6 +160,6 @@ pub trait Encoding: layout::Layout {
         + Send
         + Sync
         + for<'a> From<&'a State>;
-    /// Its name.
+    /// The encoding's name.
     const NAME: &'static str;
 }

@@ -58,7 +58,7 @@ mod route {
     pub(super) const ANCHOR_PVCLOCK: usize = 4;
     pub(super) const ANCHOR_TSC: usize = 5;
     pub(super) const VDSO: usize = 6;
-    /// What [`kind`] is of the word of a kernel page.
+    /// The [`kind`] of the word that names a kernel page.
     pub(super) const PAGE: usize = 127;
 
     /// Returns `true` if it is the word of a kernel page.
@@ -75,30 +75,30 @@ mod route {
 }
 use route::{is_page, kind};
 
-/// The true clock, which everything is compared with.
+/// The reference clock, which all back-ends are compared with.
 pub(super) trait Truth {
     /// Returns its time in nanoseconds.
     fn read(clock: Clock) -> u64;
 }
 
-/// See the module's text.
+/// The choice of the back-end: see the module's text.
 #[repr(align(64))]
 pub(super) struct Selector<T: Truth> {
     route: AtomicUsize,
-    /// The word of the page that is validated or serves.
+    /// The kernel page that is being validated or serves, as a word.
     page: AtomicUsize,
     /// The address of KVM's page, or 0.
     pvclock: AtomicUsize,
     /// The latest times that anchors gave before they were given up.
     floors: Floors,
-    /// Routes so far.
+    /// The number of routes so far.
     routes: AtomicUsize,
     anchors: WipeOnFork<Anchors>,
     /// 1 if the cpus' counters are trusted to agree.
     tsc: AtomicU32,
     /// The best back-end that may be used.
     limit: AtomicU32,
-    /// Comparisons so far, updates that they span, and the last one's sequence number.
+    /// The comparisons so far, and below it the updates that they span and the last sequence number.
     passed: AtomicU32,
     changes: AtomicU32,
     sequence: AtomicU32,

@@ -8,7 +8,7 @@ use core::fmt;
 use super::counter::Fence;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 
-/// What serves the clock's readings, best first.
+/// The back-ends that can serve the clock's readings, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -24,7 +24,7 @@ pub enum Backend {
     Vdso,
 }
 
-/// Why a back-end was given up.
+/// The reason why a back-end was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -73,7 +73,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What a back-end counts with.
+/// The counter of a back-end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -83,7 +83,7 @@ pub enum Source {
     Tsc,
     /// KVM's page for its guest, and the cpu's counter.
     Pvclock,
-    /// Whatever the vDSO uses.
+    /// The counter that the vDSO uses.
     Kernel,
 }
 
@@ -100,17 +100,17 @@ pub enum Source {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Status {
-    /// What serves.
+    /// The back-end that serves.
     pub backend: Backend,
-    /// What it counts with.
+    /// The counter of that back-end.
     pub source: Source,
     /// Whether the best back-end is being compared with the vDSO, which serves meanwhile.
     pub validating: bool,
-    /// How ordered readings wait; `None` where the vDSO does that.
+    /// The fence of ordered readings; `None` where the vDSO makes them.
     pub fence: Option<Fence>,
     /// See [`epoch`](super::epoch).
     pub epoch: u64,
-    /// Readings that were compared with the vDSO's around them, and lay between.
+    /// The number of readings that lay between two of the vDSO's, as they must.
     pub validated: u64,
     /// How often, and why, the clock fell back to the next back-end.
     pub fallbacks: Fallbacks,
@@ -153,7 +153,7 @@ impl serde::Serialize for Fallbacks {
     }
 }
 
-/// The counts themselves.
+/// The counts of fallbacks, as atomics.
 #[derive(Default)]
 pub(super) struct Counts {
     fallbacks: [AtomicU32; Cause::ALL.len()],

@@ -8,7 +8,7 @@ use super::Clock;
 use super::counter::{self, Fence};
 use super::kernel::page::{KernelPage, Layout, offset};
 
-/// Seconds of the four clocks at the beginning.
+/// The clocks' times at the beginning, in seconds.
 const START: [(Clock, u64); 6] = [
     (Clock::Realtime, 1_700_000_000),
     (Clock::Monotonic, 5_000),
@@ -27,7 +27,8 @@ pub(super) const MULTIPLIER: u64 = 6_455_728;
 pub(super) struct Synthetic {
     words: [AtomicU64; 48],
     layout: Layout,
-    /// Odd during a tick, for threads that take the page's time for the truth: `words` is damaged at will.
+    /// Twice the number of ticks, plus 1 during one. Threads that use the page as reference clock read this, since tests
+    /// damage `words`.
     ticks: AtomicU64,
 }
 

@@ -85,9 +85,9 @@ impl Ticks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stamp {
-    /// The counter.
+    /// The counter's value.
     pub ticks: Ticks,
-    /// As [`epoch`](super::epoch) was.
+    /// The number of the [`epoch`](super::epoch) at that moment.
     pub epoch: u64,
 }
 

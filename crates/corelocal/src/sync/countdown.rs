@@ -39,7 +39,7 @@ fn at_zero(word: u32) -> u32 {
     (word & !(AWAITED | MOST)).wrapping_add(ONE_TIME) & !AWAITED
 }
 
-/// The word. All bytes 0 is a count of zero.
+/// A count and its waiters in one word. All bytes 0 is a count of zero.
 #[repr(transparent)]
 pub(super) struct Countdown<S: Scope> {
     word: Futex<S>,

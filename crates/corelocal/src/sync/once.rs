@@ -100,7 +100,7 @@ impl OnceState {
 
 /// What the caller of `begin` does next.
 pub(super) enum Begin<'a> {
-    /// Nothing: it is done.
+    /// Returns: the closure has run.
     Done,
     /// Runs the closure.
     Run(Claim<'a>),
@@ -115,7 +115,7 @@ pub(super) enum NotFirst {
     Gone,
 }
 
-/// The state that was seen, with the word, which may have changed since.
+/// A state of the word as it was loaded; it may have changed since.
 enum Seen {
     Done,
     /// Another thread runs a closure.

@@ -199,7 +199,7 @@ fn leave(things: &[&dyn Waitable], slept: bool, taken: Option<usize>) {
     }
 }
 
-/// Sleeps on one word at a time.
+/// A wait that sleeps on one word at a time, in turn.
 struct Turns {
     next: usize,
     pause: Duration,

@@ -30,7 +30,7 @@
 
 use crate::clock::status::Cause;
 
-/// The longest time between two samples: in nanoseconds.
+/// The longest time between two samples, in nanoseconds.
 const LONGEST: u64 = 32_000_000;
 
 /// The time between the first two samples. Periods grow with what is known about the rate.
@@ -40,41 +40,41 @@ pub(in crate::clock) const SHORTEST: u64 = 20_000;
 /// a tick changed by a few percent stay below it.
 pub(in crate::clock) const STEP: u64 = 1_000_000;
 
-/// The part of the rate by which a line is bent at most, towards the truth.
+/// A line is bent towards the truth by at most the rate divided by this.
 const BEND: u64 = 512;
 
-/// How far before its base a line is read.
+/// The number of counts before its base for which a line can still be read.
 const FAR: u64 = 1 << 26;
 
-/// What `pace` is instead of a rate in the two lines that end an anchor.
+/// The value of `pace` in the two lines that end an anchor.
 const CLOSED: u64 = 0;
 const CLOSING: u64 = 1;
 
-/// The true clock at a moment: somewhere between two readings of the counter.
+/// A sample of the true clock, which was read between two readings of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Sample {
-    /// The counter, in the middle.
+    /// The counter at the middle between its two readings.
     pub(in crate::clock) counter: u64,
-    /// The time.
+    /// The true clock's time.
     pub(in crate::clock) time: u64,
-    /// From one reading of the counter to the other, in counts.
+    /// The counts between the two readings of the counter.
     pub(in crate::clock) width: u64,
 }
 
-/// A piece of time: see the module's text.
+/// A straight piece of the clock's course: see the module's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::clock) struct Line {
-    /// The counter at its beginning.
+    /// The counter at the line's beginning.
     pub(in crate::clock) base: u64,
-    /// The time there.
+    /// The time at `base`.
     pub(in crate::clock) time: u64,
-    /// Nanoseconds a count, times 2^32.
+    /// Nanoseconds per count, times 2^32.
     pub(in crate::clock) rate: u64,
-    /// The counter at its end.
+    /// The counter at the line's end.
     pub(in crate::clock) end: u64,
     /// The true clock's rate, as far as it is known: `rate` without the bend towards the truth.
     pub(in crate::clock) pace: u64,
-    /// The sample that the pace goes by: counter and time.
+    /// The sample that `pace` was last measured to: its counter and its time.
     pub(in crate::clock) sampled: u64,
     pub(in crate::clock) truth: u64,
     /// The time of the very first sample.
@@ -127,7 +127,7 @@ impl Line {
     /// is one. Readings of the open line that then went on had read their counters, but for what a cpu has in
     /// flight.
     pub(in crate::clock) fn closed(&self, counter: Option<u64>) -> Line {
-        /// 10 us or so: more than fits into a cpu's reorder buffer.
+        /// The counts that a cpu's reorder buffer can be ahead: about 10 us, which is more than enough.
         const IN_FLIGHT: u64 = 1 << 15;
         let Line { time, rate, sampled: base, truth: end, .. } = *self;
         let open = Line { base, time, rate, end, ..*self };
@@ -136,7 +136,7 @@ impl Line {
         Line { time: open.at(last), pace: CLOSED, ..Line::NOWHERE }
     }
 
-    /// Covers no counter but one that is 2^64 - `FAR`.
+    /// A line that covers no counter value except 2^64 - `FAR`.
     const NOWHERE: Line = Line {
         base: 0,
         time: 0,

@@ -5,12 +5,12 @@ use core::fmt;
 use crate::clock::Timestamp;
 use crate::sys::Errno;
 
-/// The realtime clock, and what it may be off by: see [`now_bounded`](super::now_bounded).
+/// The realtime clock and the bounds of its error: see [`now_bounded`](super::now_bounded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounded {
-    /// It is not earlier than this.
+    /// The earliest time that it can be.
     pub earliest: Timestamp,
-    /// It is not later than this.
+    /// The latest time that it can be.
     pub latest: Timestamp,
     /// A leap second nearby.
     pub leap: Leap,
@@ -45,16 +45,16 @@ impl Bounded {
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Leap {
-    /// None.
+    /// No leap second is near.
     #[default]
     None,
-    /// One is inserted at the end of the day.
+    /// A leap second is inserted at the end of the day.
     Insertion,
-    /// One is left out at the end of the day.
+    /// A leap second is left out at the end of the day.
     Deletion,
     /// It is 23:59:60, which the clock shows as 23:59:59.
     InProgress,
-    /// There was one, and the kernel still has its flag.
+    /// A leap second has passed, and the kernel still has its flag.
     Over,
 }
 
@@ -65,12 +65,12 @@ pub enum Leap {
 #[non_exhaustive]
 #[repr(u64)]
 pub enum Unbounded {
-    /// No daemon keeps it right: the kernel says that it is unsynchronised.
+    /// No daemon disciplines the clock: the kernel says that it is unsynchronised.
     Unsynchronised,
     /// The machine slept, was stopped, moved or restored from a snapshot, and no daemon has set the clock
     /// right since.
     Disrupted,
-    /// The kernel does not tell: a seccomp filter forbids it to.
+    /// The kernel does not tell the error: a seccomp filter forbids the call, with this error.
     Untold(Errno),
 }
 

@@ -25,7 +25,7 @@ use crate::sys::try_lock::TryLock;
 pub(in crate::clock) const WORDS: usize = line::WORDS + 5;
 pub(in crate::clock) type Words = [u64; WORDS];
 
-/// See the module's text.
+/// The cached words, with their sequence number: see the module's text.
 #[repr(align(64))]
 pub(in crate::clock) struct Cache {
     sequence: AtomicU64,

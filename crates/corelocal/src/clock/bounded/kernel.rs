@@ -4,17 +4,17 @@ use core::mem::MaybeUninit;
 
 use crate::sys::Errno;
 
-/// What the kernel says.
+/// The kernel's answer to `adjtimex`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Answer {
-    /// Of `adjtimex`: the clock's state, or the error's number.
+    /// The clock's state, or the number of the error.
     pub(in crate::clock) state: Result<i32, i32>,
-    /// Nanoseconds of the realtime clock at the call.
+    /// The realtime clock at the call, in nanoseconds.
     pub(in crate::clock) time: u64,
     pub(in crate::clock) status: i32,
-    /// Microseconds.
+    /// The maximum error, in microseconds.
     pub(in crate::clock) max_error: u32,
-    /// Nanoseconds that the kernel is about to slew the clock by.
+    /// The nanoseconds by which the kernel is still going to slew the clock.
     pub(in crate::clock) offset: u64,
 }
 

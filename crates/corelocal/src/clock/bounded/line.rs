@@ -23,14 +23,14 @@
 /// Words of a line: head, counter at its base, rate, earliest and latest where the low half is 0. Models have
 /// no lines, and are done the sooner.
 pub(in crate::clock) const WORDS: usize = if cfg!(loom) { 0 } else { 5 };
-/// With the one after it, which says what the bounds are worth.
+/// The words that a reader loads: the line's, and the one after them, which has the state of the bounds.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 const ALL: usize = WORDS + 1;
 
-/// No line.
+/// The words that stand for "no line".
 pub(in crate::clock) const NONE: [u64; WORDS] = [0; WORDS];
 
-/// Counts from a line's base to its end: a millisecond or some.
+/// The counts from a line's base to its end: about a millisecond.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 const REACH: u32 = 1 << 22;
 
@@ -95,7 +95,7 @@ mod imp {
     }
 }
 
-/// Where the counter is not read: there are no lines.
+/// The module for processors whose counter is not read: there are no lines.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))))]
 mod imp {
     use super::{NONE, WORDS};

@@ -5,7 +5,7 @@ use crate::clock;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
-/// A noon, to the second.
+/// Noon of a day, as a realtime in nanoseconds.
 const NOON: u64 = 1_700_049_600 * SECOND;
 const MIDNIGHT: u64 = NOON + 43_200 * SECOND;
 

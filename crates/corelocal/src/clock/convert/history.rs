@@ -12,22 +12,22 @@ use crate::clock::ticks::Ticks;
 /// in 2^23, so that lines which are drawn as exactly as can be are left by one or two.
 const TOLERANCE: u64 = 10;
 
-/// Ticks that are converted at once.
+/// The number of ticks that are converted at once.
 const BLOCK: usize = 4096;
 
-/// See the module's text.
+/// The segments of the past, newest last: see the module's text.
 #[derive(Clone)]
 pub(in crate::clock) struct History<const N: usize> {
     segments: [Segment; N],
     newest: usize,
     pub(in crate::clock) len: usize,
-    /// The last look that counted.
+    /// The last sample that was used.
     last: Look,
-    /// The look since which the rate seems to be what it is.
+    /// The sample since which the rate has been the present one.
     steady: Look,
-    /// The newest segment's rate is not the clock's, but leads back to the clock: it ends at the next look.
+    /// The newest segment's rate differs from the clock's, to lead back to it: the segment ends at the next sample.
     is_bent: bool,
-    /// The rate that the next look is expected to show, and the look since which the next one is measured.
+    /// The rate that the next sample should show.
     rate: Option<u64>,
     mark: Look,
 }
@@ -54,9 +54,10 @@ impl<const N: usize> History<N> {
 
     /// Returns `true` if this look does not go on from the last one.
     pub(in crate::clock) fn breaks(&self, look: &Look, before: Before) -> bool {
-        /// What may be between reading the counter and the clock, for a look that does not say.
+        /// The assumed time between reading the counter and the clock, for a sample that does not tell it, in
+        /// nanoseconds.
         const SLACK: u64 = 2_000;
-        /// A counter that another cpu's lags behind, at the very most: in ticks.
+        /// The most ticks by which one cpu's counter may lag behind another's.
         const LAG: u64 = 1 << 13;
         let passed = look.ticks.wrapping_sub(self.last.ticks);
         if passed > LONGEST {
@@ -142,7 +143,8 @@ impl<const N: usize> History<N> {
 
     /// Returns what the realtime clock is ahead by up to this look; `None` if that changed since the last one.
     fn ahead(&self, now: &Segment, look: &Look) -> Option<u64> {
-        /// A step, and not of our knowledge.
+        /// The smallest difference that counts as a step of the clock, in nanoseconds; less may be an error of the
+        /// samples.
         const STEP: u64 = 1000;
         let (last, next) = (self.last.ahead?, look.ahead?);
         if (next.wrapping_sub(last) as i64).unsigned_abs() > STEP {

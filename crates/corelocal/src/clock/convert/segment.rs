@@ -30,31 +30,31 @@
 use super::x86_64 as vectors;
 use crate::clock::ticks::Ticks;
 
-/// See the module's text.
+/// A span of ticks in which time is a linear function of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Segment {
-    /// The first tick, and the last.
+    /// The first and the last tick.
     pub(in crate::clock) first: u64,
     pub(in crate::clock) last: u64,
-    /// `LEAD` behind the first; and nanoseconds of the monotonic clock there.
+    /// The tick at which `base` holds: `LEAD` behind `first`; and the monotonic time there, in nanoseconds.
     origin: u64,
     base: u64,
     rate: u64,
-    /// What the realtime clock is ahead by, wrapping; `None` if it was set within.
+    /// The realtime clock minus the monotonic one, wrapping; `None` if the clock was set within the segment.
     pub(in crate::clock) ahead: Option<u64>,
-    /// The epochs at the beginning of what the counter tells without a break, and at `last`.
+    /// The epochs at the start of this unbroken stretch of the counter, and at `last`.
     pub(in crate::clock) epochs: (u64, u64),
 }
 
-/// A nanosecond per tick.
+/// The rate of one nanosecond per tick.
 pub(in crate::clock) const ONE: u64 = 1 << SHIFT;
 const SHIFT: u32 = 53;
-/// See the module's text: half a nanosecond, for counters up to 8 GHz.
+/// The ticks between `first` and `origin`: at least half a nanosecond, for counters up to 8 GHz.
 const LEAD: u64 = 4;
-/// The slowest rate that is quick.
+/// The slowest rate for which vector instructions are used.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SLOWEST: u64 = ONE / (2 * LEAD);
-/// The longest segment: invariant 1, with room for a last piece.
+/// The longest segment, by invariant 1, with room for one extension.
 pub(in crate::clock) const LONGEST: u64 = 1 << 51;
 
 /// Returns so many nanoseconds in so many ticks, as a rate; the nearest one that there is.
@@ -87,7 +87,7 @@ impl Segment {
         Segment { first, last: first, origin, base, rate, ahead, epochs }
     }
 
-    /// None at all: no tick is of its epochs.
+    /// A segment that covers no tick of any epoch.
     pub(in crate::clock) const EMPTY: Segment = Segment {
         first: 0,
         last: 0,

@@ -12,12 +12,12 @@ struct Machine {
     ticks: u64,
     /// The monotonic clock in 2^-32 nanoseconds.
     fixed: u128,
-    /// Nanoseconds a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     rate: u64,
     ahead: u64,
 }
 
-/// 2.6 GHz.
+/// The rate of a counter of 2.6 GHz.
 const RATE: u64 = (5 << 32) / 13;
 
 impl Machine {
@@ -41,7 +41,7 @@ impl Machine {
     }
 }
 
-/// Something that a machine does.
+/// A step of a scripted machine.
 #[derive(Clone, Debug)]
 enum Step {
     /// Time passes, and the converter takes a reading.
@@ -75,14 +75,14 @@ fn step() -> impl Strategy<Value = Step> {
 /// A tick, its epoch, and the clocks at that moment. `None` if the time is unknown.
 type Event = (u64, u64, Option<(u64, u64)>);
 
-/// What a converter makes of some steps, with what it should make of ticks along the way.
+/// The results of a converter over some steps, with the expected times of ticks along the way.
 struct Story<const N: usize> {
     history: History<N>,
     machine: Machine,
     epoch: u64,
     before: Before,
     events: Vec<Event>,
-    /// The most that NTP can have bent the clock between two looks.
+    /// The largest deviation that NTP can have caused between two samples.
     slack: u64,
 }
 

@@ -13,16 +13,16 @@ use super::segment::nanos;
 use crate::clock::ticks::Ticks;
 use crate::primitive::global::{AtomicU8, Ordering};
 
-/// What a segment's sum is made of: see there. The rate is odd, and below 2^53.
+/// The operands of a segment's conversion (`segment.rs`). The rate is odd and below 2^53.
 pub(in crate::clock) struct Straight {
     pub(in crate::clock) origin: u64,
-    /// From the origin to the last tick.
+    /// The ticks from the origin to the last tick.
     pub(in crate::clock) length: u64,
     pub(in crate::clock) rate: u64,
     pub(in crate::clock) base: u64,
 }
 
-/// 0: not determined yet; then one of these. Relaxed: every thread finds the same.
+/// 0 until the cpu was asked; then one of these. Relaxed: every thread finds the same.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;
@@ -50,7 +50,7 @@ fn is_supported() -> bool {
     const XSAVE_IN_USE: u32 = 1 << 27;
     const AVX: u32 = 1 << 28;
     const AVX2: u32 = 1 << 5;
-    /// The registers' lower and upper halves.
+    /// The bits of XCR0 for the registers' lower and upper halves: the kernel saves them.
     const SAVED: u64 = 0b110;
     // SAFETY: every cpu of 64 bits has `cpuid`, whose leaf 0 tells the last one.
     let (last, features) = unsafe { (__cpuid(0).eax, __cpuid(1).ecx) };
@@ -62,12 +62,12 @@ fn is_supported() -> bool {
     unsafe { __cpuid_count(7, 0).ebx & AVX2 != 0 && _xgetbv(0) & SAVED == SAVED }
 }
 
-/// Four doubles, or four integers.
+/// The number of doubles or integers in a vector.
 const LANES: usize = 4;
-/// Vectors in a round, so that the loop itself costs little.
+/// The number of vectors in a round, which makes the loop's own cost small.
 const UNROLLED: usize = 4;
 const TWO: u64 = 2f64.to_bits();
-/// What [`fill`] returns if all ticks are from the origin to this far behind it, or less.
+/// A bound of what [`fill`] returns if all ticks are at most this far behind the origin.
 pub(in crate::clock) const FAR: u64 = 1 << 52;
 
 /// Writes each tick's time. Returns the `or` of all times since the base, or something larger if a tick
@@ -132,7 +132,7 @@ pub(in crate::clock) unsafe fn fill(
 #[target_feature(enable = "avx2,fma")]
 pub(in crate::clock) unsafe fn are_within(straight: &Straight, ticks: &[Ticks]) -> bool {
     let &Straight { origin, length, .. } = straight;
-    /// So many at a time, since each waits for the one before.
+    /// The number of independent chains: each instruction waits for the one before in its chain.
     const CHAINS: usize = 8;
     let in_rounds = ticks.len() - ticks.len() % (LANES * CHAINS);
     let from = ticks.as_ptr();

@@ -8,23 +8,23 @@
 //! 1. A word holds the middle, with [`BIAS`], and in its lowest four bits the class: the range was at most 256 ns
 //!    times two to the power of the class wide. It is not 0.
 
-/// Nanoseconds that a clock is ahead by: between `least` and `least + width`, wrapping.
+/// The difference of a clock to the monotonic one: from `least` to `least + width` nanoseconds, wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Range {
     pub(in crate::clock) least: u64,
     pub(in crate::clock) width: u64,
 }
 
-/// See the module's text.
+/// A range, encoded in a word: see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Distance(u64);
 
-/// So that a distance of 0 is not the word 0.
+/// Added to the encoding, so that a distance of 0 is not the word 0.
 const BIAS: u64 = 1 << 63;
 const CLASS: u64 = 0xf;
-/// The widest range of class 0.
+/// The width of the widest range of class 0, in nanoseconds.
 const NARROW: u64 = 256;
-/// Smaller differences do not count as a setting: clocks are not set by so little.
+/// The smallest change that counts as a setting of the clock: clocks are not set by less.
 const STEP: u64 = 1000;
 
 impl Distance {

@@ -9,24 +9,24 @@ use crate::clock::counter::Fence;
 use crate::clock::page::pvclock;
 use crate::clock::{Clock, Kernel, SELECTOR, Truth};
 
-/// What is seen at a look.
+/// A look at all sources of events.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::clock) struct Seen {
-    /// What the clocks are ahead of the monotonic one by, wrapping.
+    /// The differences of the clocks to the monotonic one, wrapping.
     pub(in crate::clock) realtime: Range,
     pub(in crate::clock) boottime: Range,
-    /// vmclock's marker, and the machine's generation.
+    /// vmclock's disruption marker, combined with the machine's generation.
     pub(in crate::clock) disruptions: Option<u64>,
     pub(in crate::clock) generation: Option<u64>,
     /// The version of KVM's page, and whether it says that the machine was stopped.
     pub(in crate::clock) pvclock: Option<(u32, bool)>,
-    /// How the counter is read, if the cpus' are known to agree.
+    /// The fence for reading the counter, if the cpus' counters are known to agree.
     pub(in crate::clock) counter: Option<Fence>,
 }
 
 /// Looks at everything there is.
 pub(in crate::clock) fn look() -> Seen {
-    /// As fast as the vDSO is: in nanoseconds.
+    /// A width that a vDSO read by counter reaches, in nanoseconds.
     const NARROW: u64 = 250;
     // First, for it may have to begin.
     let counter = SELECTOR.counter();
@@ -84,7 +84,7 @@ pub(in crate::clock) mod with_device {
     use crate::sys::file::shared_file::SharedFile;
     use crate::sys::file::trust::Rule;
 
-    /// See invariant 1.
+    /// The address of vmclock's page: see invariant 1.
     static VMCLOCK: AtomicUsize = AtomicUsize::new(0);
     const ABSENT: usize = 1;
 

@@ -33,11 +33,11 @@ use crate::sys::Errno;
 #[derive(Debug)]
 pub struct Watcher {
     timer: c_int,
-    /// As of the last look.
+    /// The epoch at the last look.
     seen: Epoch,
 }
 
-/// Half of what fits: any sum that the kernel makes with it does, too.
+/// Half of the largest time: the kernel can add any time of its own to it without overflow.
 const FAR: libc::time_t = libc::time_t::MAX / 2;
 
 impl Watcher {

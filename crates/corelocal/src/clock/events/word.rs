@@ -7,14 +7,14 @@
 
 use crate::clock::counter::Fence;
 
-/// The number of an epoch, and what ticks are counted in.
+/// An epoch's number, combined with the unit of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Word(pub(in crate::clock) u64);
 
 impl Word {
-    /// Ticks are the cpu's counter.
+    /// The ticks are counts of the cpu's counter.
     const COUNTER: u64 = 1;
-    /// Ticks are nanoseconds of the monotonic clock.
+    /// The ticks are nanoseconds of the monotonic clock.
     const NANOS: u64 = 2;
     /// With `COUNTER`: by which fence it is read.
     const FENCE_SHIFT: u32 = 2;

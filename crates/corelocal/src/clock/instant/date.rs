@@ -13,7 +13,7 @@ const NANOS: i64 = 1_000_000_000;
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// From 1600-03-01, when 400 years of the calendar began, to 1970-01-01.
+/// The days from 1600-03-01, when a 400-year cycle of the calendar began, to 1970-01-01.
 const BEFORE_1970: i64 = 135_080;
 const DAYS_OF_400: u64 = 146_097;
 const DAYS_OF_100: u64 = 36_524;

@@ -42,12 +42,12 @@ use crate::clock::counter::{self, Fence};
 use crate::clock::status::Cause;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What the kernel's clock source is, as the page tells it.
+/// The kernel's clock source, as the page names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) enum Mode {
     /// The cpu's counter.
     Tsc,
-    /// KVM's page for its guest, which is then read in the counter's place.
+    /// KVM's page for its guest, which is read instead of the counter.
     Pvclock,
 }
 
@@ -64,12 +64,12 @@ impl Mode {
 /// The mode of a page that holds a time namespace's offsets and no time. Its sequence is odd for ever.
 pub(in crate::clock) const TIME_NAMESPACE: u64 = 0x7fff_ffff;
 
-/// Which fields lie where. The number is what the later offsets are moved by.
+/// The layout of the page. The discriminant is the number of bytes that later fields are moved by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) enum Layout {
-    /// Without `max_cycles`.
+    /// The layout without the field `max_cycles`.
     Short = 0,
-    /// With it.
+    /// The layout with it.
     Long = 8,
 }
 
@@ -79,24 +79,24 @@ pub(in crate::clock) mod offset {
     pub(crate) const MASK: usize = 16;
     pub(crate) const RATE: usize = 24;
     pub(crate) const TIMES: usize = 32;
-    /// Of both layouts: where the data ends.
+    /// The end of the data in both layouts.
     pub(crate) const END: usize = TIMES + 8 + 12 * 16;
 }
 
-/// How often an update is waited for before the vDSO is asked: up to a millisecond or so.
+/// The number of attempts during an update before the vDSO is asked: up to about a millisecond.
 const PATIENCE: u32 = 1 << 13;
 
-/// Where the data is, of which layout, and by which fence the counter is read: see invariant 2.
+/// The address of the data, combined with its layout and the fence for reading the counter (invariant 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(in crate::clock) struct KernelPage(usize);
 
-/// What a reading was made of.
+/// The parts of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) struct Reading {
     pub(in crate::clock) counter: u64,
     pub(in crate::clock) nanos: u64,
-    /// Nanoseconds a count, times 2^32.
+    /// Nanoseconds per count, times 2^32.
     pub(in crate::clock) rate: u64,
     pub(in crate::clock) sequence: u32,
 }
@@ -108,13 +108,13 @@ impl Reading {
     }
 }
 
-/// What the data says of a clock.
+/// The page's data of one clock.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::clock) struct Look {
     pub(in crate::clock) last: u64,
     pub(in crate::clock) multiplier: u32,
     pub(in crate::clock) shift: u32,
-    /// In nanoseconds.
+    /// The whole seconds, in nanoseconds.
     pub(in crate::clock) seconds: u64,
     pub(in crate::clock) fraction: u64,
 }

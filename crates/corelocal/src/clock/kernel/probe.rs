@@ -22,12 +22,12 @@ use crate::sys::file::{File, PathBuf};
 
 const PAGE: usize = 4096;
 
-/// What is to be known before a back-end is chosen.
+/// The facts that the choice of a back-end depends on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::clock) struct Found {
-    /// The vDSO's data, and what it goes by.
+    /// The vDSO's data and its clock source, or the reason why it cannot be read.
     pub(in crate::clock) page: Result<(KernelPage, Mode), Cause>,
-    /// KVM's page.
+    /// The address of KVM's page, if it is mapped.
     pub(in crate::clock) pvclock: Option<usize>,
     /// Whether the kernel trusts the cpus' counters to agree.
     pub(in crate::clock) tsc: bool,
@@ -91,18 +91,18 @@ pub(in crate::clock) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Fou
     Found { pvclock: find_pvclock(&pipe, vdso, None, &truth), ..nothing(best) }
 }
 
-/// A place where a kernel puts the data.
+/// A place where some kernels map the vDSO's data.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Pages below the vDSO.
+    /// The distance below the vDSO, in pages.
     pages: usize,
     offset: usize,
     layout: Layout,
-    /// Where KVM's page is then, in pages below the vDSO.
+    /// The distance of KVM's page below the vDSO, in pages.
     pvclock: usize,
 }
 
-/// The most of a page that is looked at.
+/// The number of bytes of a page that are copied and examined.
 const COPY: usize = 128 + offset::END;
 
 const fn place(pages: usize, offset: usize, layout: Layout, pvclock: usize) -> Place {
@@ -114,7 +114,7 @@ const fn place(pages: usize, offset: usize, layout: Layout, pvclock: usize) -> P
 const PLACES: [Place; 3] =
     [place(4, 128, Layout::Short, 3), place(4, 128, Layout::Long, 3), place(6, 0, Layout::Long, 2)];
 
-/// What the clocks say, before a page is copied.
+/// The clocks' times before a page was copied.
 struct Truth {
     realtime: u64,
     monotonic: u64,
@@ -130,7 +130,8 @@ struct Truth {
 /// [`Cause::SourceSwitched`] if the kernel's clock source is one that only it can read,
 /// [`Cause::UnknownLayout`] for all else.
 fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
-    /// A tick is milliseconds ago, or some seconds on a machine that slept.
+    /// The greatest plausible age of the last timer tick, in nanoseconds: usually milliseconds; seconds on a machine
+    /// that slept.
     const STALE: u64 = 30_000_000_000;
     let field = |at: usize| -> Option<u64> {
         Some(u64::from_ne_bytes(copy.get(at..at.checked_add(8)?)?.try_into().ok()?))
@@ -203,7 +204,7 @@ struct Aligned([u8; 32]);
 
 /// Returns `true` if a copy is KVM's page. What it says of the rate, the back-end that uses it compares with the vDSO.
 fn is_pvclock(copy: &Aligned, counter: u64) -> bool {
-    /// Ten years: nothing has been up for longer.
+    /// The greatest plausible uptime, in nanoseconds: ten years.
     const LONG: u64 = 10 * 366 * 86_400 * 1_000_000_000;
     // SAFETY: 32 bytes, aligned and borrowed for as long; they do not change.
     let page = unsafe { pvclock::Page::from_ptr(copy.0.as_ptr()) };

@@ -9,7 +9,8 @@ use crate::primitive::global::{AtomicU32, Ordering};
 use crate::sys::kernel_clock;
 use crate::sys::process::environment;
 
-/// Whose function reads the clock. Relaxed everywhere: the word is all there is, and every thread finds the same.
+/// The function that reads the clock, once it is known: the kernel's or libc's. Relaxed everywhere: every thread finds
+/// the same.
 static WHOSE: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
 const KERNELS: u32 = 1;

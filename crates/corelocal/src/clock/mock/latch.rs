@@ -21,7 +21,7 @@
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::try_lock::TryLock;
 
-/// See the module's text.
+/// Words that one writer changes, as a whole for each reader: see the module's text.
 pub(in crate::clock) struct Latch<const WORDS: usize> {
     version: AtomicU64,
     copies: [[AtomicU64; WORDS]; 2],

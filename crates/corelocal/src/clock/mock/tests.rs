@@ -12,7 +12,7 @@ use crate::sys::Errno;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All that there is to be read of clocks.
+/// One reading of every function of `Clocks`.
 type Readings = ([u64; 10], Result<Bounded, Unbounded>, u64, Instant, Timestamp);
 
 fn read_all<C: Clocks>(clocks: C) -> Readings {
@@ -31,7 +31,7 @@ fn read_all<C: Clocks>(clocks: C) -> Readings {
     (readings, clocks.now_bounded(), clocks.epoch(), clocks.now(), clocks.timestamp())
 }
 
-/// Clocks of which no method gives what another one does.
+/// Clocks whose methods all return different values.
 struct Different;
 
 impl Clocks for Different {
@@ -166,7 +166,7 @@ fn bounds_and_leap_seconds_are_what_was_set() {
     assert!(bounds.earliest < clocks.timestamp());
 }
 
-/// What may be done to clocks.
+/// A change of the mock clocks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Advance(Duration),

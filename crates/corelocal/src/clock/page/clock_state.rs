@@ -7,21 +7,21 @@ use core::time::Duration;
 use super::status::Status;
 use super::units::Period;
 
-/// Instead of a kind of counter: there is none.
+/// The counter kind that means "no counter".
 pub(super) const NO_COUNTER: u8 = 0xff;
 
-/// What a time counts from, and whether leap seconds count.
+/// The scale of a time: its epoch, and whether leap seconds count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Scale {
-    /// Since 1970, without leap seconds.
+    /// Seconds since 1970, without leap seconds.
     #[default]
     Utc = 0,
-    /// Since 1970, with leap seconds.
+    /// Seconds since 1970, with leap seconds.
     Tai = 1,
-    /// Since a moment that is not told.
+    /// Time since an unspecified moment.
     Monotonic = 2,
-    /// One that readers do not know, a smeared one among them.
+    /// A scale that readers do not know, such as a smeared one.
     Unknown = 4,
 }
 
@@ -29,33 +29,33 @@ pub enum Scale {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Leap {
-    /// None is known.
+    /// No leap second is known.
     #[default]
     None = 0,
-    /// One is inserted at the end of this month.
+    /// A second is inserted at the end of this month.
     InsertionAhead = 1,
-    /// One is left out at the end of this month.
+    /// A second is left out at the end of this month.
     DeletionAhead = 2,
     /// It is 23:59:60.
     Inserting = 3,
-    /// One was inserted at the end of last month.
+    /// A second was inserted at the end of last month.
     Inserted = 4,
-    /// One was left out at the end of last month.
+    /// A second was left out at the end of last month.
     Deleted = 5,
     /// A value that is not known.
     Unknown = 0xff,
 }
 
-/// How clocks in the neighbourhood hide a leap second. No page is smeared itself.
+/// How other clocks of the site smear a leap second. The page's own time is never smeared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Smearing {
-    /// They do not.
+    /// They do not smear it.
     #[default]
     Strict = 0,
-    /// By a constant rate from noon to noon.
+    /// They change their rate by a constant from noon to noon.
     NoonLinear = 1,
-    /// By UTC-SLS: within the last thousand seconds.
+    /// They use UTC-SLS: the last thousand seconds are stretched.
     UtcSls = 2,
     /// A value that is not known.
     Unknown = 0xff,
@@ -83,23 +83,23 @@ pub enum Smearing {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Which counter: [`COUNTER_TSC`](super::vmclock::COUNTER_TSC) and so on.
+    /// The kind of counter: [`COUNTER_TSC`](super::vmclock::COUNTER_TSC) and so on.
     pub counter_kind: u8,
     /// The counter at the point.
     pub counter: u64,
     /// The time at the point, since the scale's epoch.
     pub time: Duration,
-    /// What the time counts from.
+    /// The scale of the time.
     pub scale: Scale,
-    /// Time from tick to tick.
+    /// The period of the counter.
     pub period: Period,
-    /// How far the time may be off at the point, in nanoseconds.
+    /// The maximum error of the time at the point, in nanoseconds.
     pub max_error_ns: u64,
     /// The estimated error at the point, in nanoseconds, if there is an estimate.
     pub estimated_error_ns: Option<u64>,
-    /// How fast the greatest error grows, in parts per billion.
+    /// The growth of the maximum error, in parts per billion.
     pub drift_ppb: u32,
-    /// Whether the clock is to be trusted.
+    /// The status of the clock: whether it can be trusted.
     pub status: Status,
     /// How often the counter or the clock was disrupted. Must not fall, not even when the writer begins
     /// anew ([`Publisher::last`](super::Publisher::last)); publishers add the deaths of writers.
@@ -111,15 +111,15 @@ pub struct State {
     pub tai_offset: Option<i16>,
     /// A leap second nearby.
     pub leap: Leap,
-    /// How leap seconds are smeared in the neighbourhood.
+    /// How other clocks of the site smear leap seconds.
     pub smearing: Smearing,
     /// The generation of the virtual machine, if a hypervisor tells it.
     pub generation: Option<u64>,
-    /// When this was so, by `CLOCK_MONOTONIC_COARSE`.
+    /// The time of this state, by `CLOCK_MONOTONIC_COARSE`.
     pub published: Duration,
-    /// For how long it may be believed.
+    /// The time span for which readers may use it.
     pub valid_for: Duration,
-    /// Whether the counter runs alike on every cpu.
+    /// Whether all cpus' counters agree.
     pub is_stable: bool,
 }
 
@@ -150,12 +150,12 @@ impl Default for State {
     }
 }
 
-/// Between what times the true one is.
+/// Bounds of the true time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Not before this, since the scale's epoch.
+    /// The earliest possible time, since the scale's epoch.
     pub earliest: Duration,
-    /// Not after this.
+    /// The latest possible time.
     pub latest: Duration,
     /// [`Status::Synchronized`] or [`Status::FreeRunning`].
     pub status: Status,

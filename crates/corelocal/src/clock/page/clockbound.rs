@@ -41,7 +41,7 @@ use content::{Raw, decode, of_halves};
 const MAGIC: [u32; 2] = [0x414d_5a4e, 0x4342_0200];
 const VERSION: u16 = 2;
 const PAGE_BYTES: u32 = 80;
-/// With the annex, which others take for a part of the segment that they do not know.
+/// The length of the segment with our annex, which other readers take for fields of a later version.
 const SEGMENT_BYTES: u32 = 128;
 
 /// A page, in any memory.
@@ -123,7 +123,7 @@ impl Page {
     );
 }
 
-/// The two numbers of invariant 1.
+/// The generation and its mirror (invariant 1).
 pub(super) struct Generation<'a> {
     pub(super) narrow: &'a AtomicU16,
     pub(super) wide: Option<&'a AtomicU64>,

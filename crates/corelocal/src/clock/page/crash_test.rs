@@ -9,7 +9,7 @@ use super::lock_file::Annex;
 use super::{Encoding, Period, ReadError, State, Status, clockbound, pvclock, vmclock};
 
 std::thread_local! {
-    /// How many stores this thread's writer still makes; negative: as many as it likes.
+    /// The number of stores after which this thread's writer stops; negative: it does not stop.
     static STORES_LEFT: Cell<i64> = const { Cell::new(-1) };
 }
 

@@ -17,27 +17,27 @@ use crate::sys::file::trust::Refused;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Its sequence number stayed odd: the writer is interrupted in a publication, or died in one.
+    /// The sequence number stayed odd: the writer is interrupted in a publication, or died in one.
     Odd,
-    /// It changed during every attempt to read it.
+    /// The page changed during every attempt to read it.
     Changing,
-    /// Nothing was published yet, or nothing that tells a time.
+    /// No content was published yet, or none that tells a time.
     Blank,
-    /// It does not speak for every cpu: the counters are not known to run alike.
+    /// The page is not valid for every cpu: the counters are not known to agree.
     Unstable,
-    /// A field has a value that none can have.
+    /// A field has an impossible value.
     Malformed,
-    /// The point is so far from now that the time between cannot be told, or it is in the future.
+    /// The point lies in the future, or too far in the past for the elapsed time to be computed.
     Range,
-    /// The writer says that its clock is not to be trusted.
+    /// The writer states that its clock cannot be trusted.
     Untrusted(Status),
-    /// It does not tell how far off it may be.
+    /// The page states no maximum error.
     Unbounded,
-    /// What it says was to be believed until a time that has passed: its writer has ended.
+    /// The content's validity has expired: its writer has ended.
     Expired,
-    /// Its file, which is read anew each time, was cut short or cannot be read any more: open it again.
+    /// The file, which is read anew each time, was cut short or cannot be read any more: open it again.
     Cut,
-    /// It counts on its readers to compare its disruption marker with the hypervisor's, which cannot be read.
+    /// Readers must compare the disruption marker with the hypervisor's, which cannot be read.
     Unwatched,
 }
 
@@ -74,38 +74,38 @@ impl core::error::Error for ReadError {}
 pub enum Refusal {
     /// A system call failed on it.
     System(Errno),
-    /// Another writer has it: the process of this number, as it sees itself, if it said so.
+    /// Another writer has locked it: the process with this number in its own namespace, if it stated one.
     Held(Option<u32>),
-    /// It is a directory, a FIFO, or a device in place of a file.
+    /// The path names a directory, a FIFO or a device.
     NotAFile,
-    /// It has so many bytes, which is too few.
+    /// The file is too short: it has this many bytes.
     Short(u64),
-    /// It is not of this encoding.
+    /// The file has another encoding.
     Foreign,
-    /// It is of this encoding, in a version that is not known.
+    /// The file has an unknown version of this encoding.
     Version(u16),
-    /// It says that it has so many bytes, which cannot be.
+    /// The header states an impossible length.
     Size(u64),
     /// It belongs to this other user, which is not root, or others may write to it: what it says, and whether it is
     /// still there at the next look, would be up to them.
     Unsafe {
-        /// The number of the user it belongs to.
+        /// The id of the owning user.
         owner: u32,
-        /// Its permission bits.
+        /// The permission bits.
         mode: u32,
     },
     /// The lock file beside it is no regular file of this user, or others may open it, or it has several names.
     Lock {
-        /// The number of the user it belongs to.
+        /// The id of the owning user.
         owner: u32,
-        /// Its permission bits.
+        /// The permission bits.
         mode: u32,
     },
-    /// It has so many names: another user may have given it this one, by a hard link.
+    /// The file has this many hard links: another user may have made one.
     Linked(u64),
-    /// It was made by another program, which may be writing to it without a lock.
+    /// Another program made the file, and may be writing to it without a lock.
     NotOurs,
-    /// It was replaced again and again while it was opened.
+    /// The file was replaced repeatedly while it was opened.
     Replaced,
 }
 

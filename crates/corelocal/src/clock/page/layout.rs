@@ -10,9 +10,9 @@ pub(super) const FILE_BYTES: usize = 4096;
 /// Implemented by the pages of this crate, and by nothing else: a page is made of atomics alone, so that
 /// any bytes are one, and is at most `ANNEX_AT` bytes long.
 pub trait Layout: Sized + Send + Sync + 'static {
-    /// For the annex's tag; never changes again.
+    /// The encoding's number in the annex's tag. It never changes.
     const NUMBER: u8;
-    /// Where the annex begins in a file: a multiple of 8, at most `FILE_BYTES` less its size.
+    /// The annex's offset in a file: a multiple of 8, at most `FILE_BYTES` less its size.
     const ANNEX_AT: usize;
     /// Whether only the annex's tag tells that a file is of this encoding.
     const NEEDS_ANNEX: bool = false;

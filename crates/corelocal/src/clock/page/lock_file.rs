@@ -11,12 +11,12 @@
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// See the module's text.
+/// Words behind the content, for our own readers and writers: see the module's text.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Annex {
     tag: AtomicU64,
-    /// How often a writer found that its predecessor had died in a publication.
+    /// The number of times a writer found that its predecessor had died in a publication.
     recoveries: AtomicU64,
     /// The extension of a narrow sequence number.
     pub(super) wide: AtomicU64,

@@ -33,7 +33,7 @@ use super::units::SKEW_NS;
 use super::{ReadError, Refusal};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The counter runs alike on every cpu, so any one page serves them all.
+/// All cpus' counters agree, so one page serves them all.
 pub const STABLE: u8 = 1;
 /// The guest was stopped for a while: by a debugger, a snapshot, a migration. Set by the hypervisor for
 /// each cpu, cleared by the guest's kernel: a hint.
@@ -71,7 +71,7 @@ pub struct Page {
     shift_and_flags: AtomicU32,
 }
 
-/// What a page says.
+/// The content of a pvclock page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// The counter at the point.
@@ -80,9 +80,9 @@ pub struct Content {
     pub nanoseconds: u64,
     /// Nanoseconds per shifted tick, times 2^32.
     pub multiplier: u32,
-    /// How far ticks are shifted to the left; to the right if negative.
+    /// The bits by which ticks are shifted left; right if negative.
     pub shift: i8,
-    /// [`STABLE`], [`GUEST_STOPPED`]. What else is set is kept.
+    /// [`STABLE`], [`GUEST_STOPPED`]. Other bits are kept.
     pub flags: u8,
 }
 
@@ -100,15 +100,15 @@ impl From<&State> for Content {
     }
 }
 
-/// The time by a page.
+/// A time read from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The counter that was read.
+    /// The counter at the reading.
     pub counter: u64,
     /// The time at that counter: nanoseconds since the page's epoch, which no ABI defines. With KVM it
     /// is near the guest's boot.
     pub nanoseconds: u64,
-    /// The page's version: another one means that there was a publication in between.
+    /// The page's version. It changes with each publication.
     pub version: u32,
     /// The page's flags.
     pub flags: u8,

@@ -57,17 +57,17 @@ pub struct Subscriber<P: Encoding> {
     has_annex: bool,
     mark: Mark,
     content: P::Content,
-    /// A reading has succeeded.
+    /// Whether a reading has succeeded.
     has_content: bool,
     owner: u32,
     is_trusted: bool,
-    /// Where each reading comes from that is not of the mapping.
+    /// The file that is read anew for each reading, instead of the mapping.
     untrusted: Option<Untrusted>,
     /// The hypervisor's page, if it can be read.
     device: Option<Mapping>,
 }
 
-/// Where Linux has the hypervisor's page.
+/// The device of the hypervisor's page on Linux.
 const DEVICE: &CStr = c"/dev/vmclock0";
 
 /// Returns the page in a mapping of `FILE_BYTES`.

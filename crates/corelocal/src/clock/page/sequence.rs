@@ -38,7 +38,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// No page's: the extension is 0 where there is none, and never gets there where there is one.
+    /// A mark that no page has: an extension is 0 where it is unused, and never reaches this value where it is used.
     pub(super) const NONE: Mark = Mark { number: 0, wide: u64::MAX };
 
     pub(super) fn is_odd(self) -> bool {
@@ -46,7 +46,7 @@ impl Mark {
     }
 }
 
-/// Where a page has its sequence number, and how it counts.
+/// The sequence number of a page.
 pub(super) trait Sequence {
     fn load(&self, order: Ordering) -> Mark;
     fn store(&self, mark: Mark, order: Ordering);

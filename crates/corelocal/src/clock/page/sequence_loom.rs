@@ -238,7 +238,7 @@ fn loom_catches_a_narrow_number_alone() {
     explore_narrow(false);
 }
 
-/// Counts 0, 1, 0, 1, …: any two even numbers are alike.
+/// A sequence number of one bit: any two even numbers are equal.
 struct Narrow {
     number: AtomicU32,
     wide: Option<AtomicU64>,

@@ -1,25 +1,25 @@
-//! Whether a clock is to be trusted.
+//! The status of a clock: whether it can be trusted.
 //!
 //! Invariant: the numbers (but the last) are those of a `vmclock` page.
 
 use core::fmt;
 
-/// Whether a clock is to be trusted.
+/// The status of a clock: whether it can be trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Unknown.
+    /// The status is unknown.
     #[default]
     Unknown = 0,
-    /// Not yet.
+    /// Not yet trusted: it is being set for the first time.
     Initializing = 1,
-    /// Yes: it is kept right.
+    /// Trusted: it is synchronized with a time source.
     Synchronized = 2,
-    /// Yes, within bounds that grow: it is not corrected at present.
+    /// Trusted within bounds that grow: it is not corrected at present.
     FreeRunning = 3,
-    /// No: it is broken.
+    /// Not trusted: it is broken.
     Unreliable = 4,
-    /// Not synchronised: it was disrupted, and has not been set since.
+    /// Not trusted: it was disrupted, and has not been set since.
     Disrupted = 5,
 }
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::ReadError;
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// By how much a counter may be behind a page's point: another cpu's, or one that was read before the publication.
+/// The most by which a counter may be behind a page's point: another cpu's, or one read before the publication.
 pub(super) const SKEW_NS: u64 = 1_000;
 
 /// Returns the nanoseconds as 2^-64 seconds, rounded up: too many by three of those at most.
@@ -56,9 +56,9 @@ pub(super) fn duration_of_ceil(fixed: u128) -> Result<Duration, ReadError> {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Period {
-    /// See above.
+    /// The period in units of 2^-(64 + `shift`) seconds.
     pub fraction: u64,
-    /// See above. Below 64.
+    /// The number of bits that `fraction` is shifted by: below 64.
     pub shift: u8,
 }
 

@@ -21,7 +21,7 @@ use crate::sys::file::shared_file::SharedFile;
 /// that fails so often met a writer that does nothing but publish, or ended within a publication.
 const ATTEMPTS: u32 = 100;
 
-/// A file that is read anew for each reading.
+/// A file of an untrusted user, which is copied for each reading.
 pub(super) struct Untrusted {
     file: SharedFile,
 }

@@ -64,15 +64,15 @@ pub mod flags {
 pub const COUNTER_ARM: u8 = 0;
 /// The value of [`Content::counter_kind`] for the x86 time-stamp counter.
 pub const COUNTER_TSC: u8 = 1;
-/// The value of [`Content::counter_kind`] for a page that tells of disruptions only.
+/// The value of [`Content::counter_kind`] for a page that only reports disruptions.
 pub const COUNTER_NONE: u8 = super::clock_state::NO_COUNTER;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"VCLK");
 const VERSION: u16 = 1;
-/// Version 1 of no counter.
+/// The words `kinds` of a page of version 1 without a counter.
 const NOTHING: u32 = u32::from_le_bytes([VERSION as u8, 0, COUNTER_NONE, 0]);
 const FILE_BYTES: u32 = 4096;
-/// Up to the machine's generation, which came later and has a flag.
+/// The shortest length: up to the machine's generation, a later field that has a flag.
 const LEAST_BYTES: u32 = 104;
 
 /// A page, in any memory.
@@ -104,12 +104,12 @@ const LEAST_BYTES: u32 = 104;
 pub struct Page {
     magic: AtomicU32,
     size: AtomicU32,
-    /// Version, counter, scale.
+    /// The version, the counter kind and the scale.
     kinds: AtomicU32,
     sequence: LittleEndian,
     disruptions: AtomicU64,
     flags: AtomicU64,
-    /// Padding, status, smearing, TAI offset, leap, shift.
+    /// The status, smearing, TAI offset, leap second and period shift, after some padding.
     small: AtomicU64,
     counter: AtomicU64,
     period: AtomicU64,

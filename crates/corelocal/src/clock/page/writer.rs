@@ -46,12 +46,12 @@ use crate::sys::file::shared_file::{self, FileStatus, Mapping, SharedFile};
 use crate::sys::file::trust::{self, Owners, Refused, Rule};
 use crate::sys::forks;
 
-/// How often a file is opened again because it was replaced meanwhile.
+/// The number of times that a file is reopened because it was replaced meanwhile.
 const REPLACEMENTS: u32 = 8;
 
-/// For its user to write and for all users to read.
+/// The mode of a page's file: its user writes, all users read.
 const PAGE_MODE: u32 = 0o644;
-/// For its user alone: a lock for reading needs the right to read.
+/// The mode of the lock file: for its user alone, since locking needs the right to read.
 const LOCK_MODE: u32 = 0o600;
 
 /// The writer of a page in a file. There is one at a time.
@@ -64,13 +64,13 @@ const LOCK_MODE: u32 = 0o600;
 pub struct Publisher<P: Encoding> {
     mapping: Mapping,
     lock: SharedFile,
-    /// Locked too, unless another user holds a lock for reading.
+    /// The page's file, which is locked too unless another user holds a read lock on it.
     page: SharedFile,
-    /// Of the process (3).
+    /// The generation of the process (3).
     generation: u32,
     recovered: bool,
     last: Option<P::Content>,
-    /// Device, inode and length.
+    /// The file's device, inode and length.
     file: (u64, u64, u64),
 }
 

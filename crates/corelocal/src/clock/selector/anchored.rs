@@ -36,7 +36,7 @@ impl<T: Truth> Selector<T> {
         clock: Clock,
         ordered: bool,
     ) -> Result<u64, Cause> {
-        /// Rounds that a thread can need which is stopped for a period in each.
+        /// The number of attempts. One fails if the thread is stopped for a period, or loses to another thread.
         const ROUNDS: usize = 64;
         let fence = Fence::of_bit(route);
         let anchor = self.anchor(mode).ok_or(Cause::NoResources)?;

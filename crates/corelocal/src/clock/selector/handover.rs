@@ -55,17 +55,17 @@ use crate::clock::kernel::page::{KernelPage, Mode};
 use crate::clock::kernel::probe;
 use crate::clock::status::{Backend, Cause};
 
-/// Three of an anchor's periods, and what a line may be off by: in nanoseconds.
+/// The longest plausible lead of a floor, in nanoseconds: three of an anchor's periods, and the error of a line.
 const NEAR: u64 = 100_000_000;
 
-/// The clocks that keep the promise. The first is the one that lines are of, then come its offsets.
+/// The clocks that never go back at a change of back-ends: the one that lines describe, then those with offsets.
 const CLOCKS: [Clock; 1 + anchor::OFFSETS] =
     [Clock::Monotonic, Clock::Realtime, Clock::Boottime, Clock::Tai];
 
-/// Times of [`CLOCKS`].
+/// The times of [`CLOCKS`].
 type Times = [u64; CLOCKS.len()];
 
-/// Where ended anchors stopped, by clock; 0: nowhere.
+/// The latest time of ended anchors, by clock; 0 if none has ended.
 pub(super) struct Floors([AtomicU64; CLOCKS.len()]);
 
 impl Floors {
@@ -268,7 +268,7 @@ impl<T: Truth> Selector<T> {
 
     /// Ends an anchor, or finds where it ended: the latest times that it gave; `None` if it never began. (1)
     fn stops(&self, mode: Mode, fence: Fence) -> Option<Times> {
-        /// Each is a step, or another thread's.
+        /// The number of attempts: each fails by a step of the clock or by another thread.
         const ROUNDS: usize = 64;
         let anchor = self.anchor(mode)?;
         let count = || Ok::<_, Cause>(self.count(mode, true, fence).ok());
@@ -296,7 +296,7 @@ impl<T: Truth> Selector<T> {
     /// Begins an anchor that no route leads to, or one without lines after a fork. (3)
     #[cold]
     pub(super) fn enter(&self, mode: Mode, fence: Fence) -> Result<(), Cause> {
-        /// How far the first line is ahead at least, in nanoseconds: more than its rate makes it lose.
+        /// The least lead of the first line, in nanoseconds: more than it loses by its rate.
         const LEAD: u64 = 100;
         const ROUNDS: usize = 8;
         let anchor = self.anchor(mode).ok_or(Cause::NoResources)?;

@@ -8,13 +8,13 @@ use super::page::pvclock;
 use super::status::{Backend, Counts, Source, Status};
 use super::{Clock, Point};
 
-/// The true clock.
+/// The reference clock.
 pub(super) trait Truth {
     /// Returns its time in nanoseconds.
     fn read(clock: Clock) -> u64;
 }
 
-/// See the module's text.
+/// The choice of the back-end, of which there is one: see the module's text.
 pub(super) struct Selector<T: Truth> {
     counts: Counts,
     truth: PhantomData<fn() -> T>,

@@ -12,7 +12,7 @@ use std::boxed::Box;
 mod handover;
 
 std::thread_local! {
-    /// The page whose time is the truth in this thread, and what the truth is ahead of it by.
+    /// The page whose time is this thread's reference clock, and below it the offset between both.
     static PAGE: Cell<Option<&'static Synthetic>> = const { Cell::new(None) };
     static AHEAD: Cell<i64> = const { Cell::new(0) };
     static REALTIME_AHEAD: Cell<i64> = const { Cell::new(0) };

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::clock::kernel::page::{KernelPage, Mode};
 use crate::clock::status::{Backend, Cause};
 
-/// Comparisons before the vDSO's data is believed, and updates by the kernel that they span.
+/// The comparisons that the vDSO's data must pass before it serves, and the kernel's updates that they must span.
 pub(super) const ENOUGH: u32 = 1000;
 pub(super) const CHANGES: u32 = 4;
 
@@ -79,7 +79,7 @@ impl<T: Truth> Selector<T> {
 
     /// Validates now what is otherwise validated in passing; looks for better than what serves.
     pub(in crate::clock) fn settle(&self) -> Backend {
-        /// Of time, in nanoseconds: a hundred ticks of the fastest kernels, ten of the slowest.
+        /// A long time, in nanoseconds: a hundred timer ticks of the fastest kernels, ten of the slowest.
         const LONG: u64 = 100_000_000;
         self.read::<true>(Clock::Monotonic);
         // Memory for what may serve later: a page can be given up where system calls are no longer allowed.

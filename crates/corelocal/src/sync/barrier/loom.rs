@@ -8,7 +8,7 @@ use std::boxed::Box;
 
 struct Model<S: Scope> {
     barrier: Barrier<S>,
-    /// What each of the two threads wrote before they met for the first time and for the second time.
+    /// The words that each of two threads wrote before the first and before the second round.
     told: [[UnsafeCell<u32>; 2]; 2],
 }
 

@@ -67,9 +67,9 @@ pub(in crate::sync) mod sealed {
     }
 
     pub trait OwnedGuard {
-        /// What is locked.
+        /// The unlocked lock, to be locked again.
         type Lock;
-        /// What locking returns.
+        /// The guard that locking returns.
         type Locked;
 
         fn unlock(self) -> Self::Lock;

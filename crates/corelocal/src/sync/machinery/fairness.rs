@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use crate::sys::futex::Deadline;
 
-/// How long a waiter lets others go first.
+/// The time for which a waiter lets others go first.
 pub(in crate::sync) const PATIENCE: Duration = Duration::from_millis(2);
-/// How long a newcomer lets a waiter go first, which may have been killed or may not have survived a fork.
+/// The time for which a newcomer lets a waiter go first. The waiter may have been killed, or left behind by a fork.
 const STEP_BACK: Duration = Duration::from_millis(10);
 
 /// The end of a waiter's patience.

@@ -38,14 +38,14 @@ use crate::primitive::atomic::{AtomicU32, Ordering};
 use crate::sync::profile::{self, Wait};
 use crate::sys::futex::{Deadline, Wake};
 
-/// Threads may be sleeping.
+/// Bit: threads may be sleeping.
 pub(in crate::sync) const AWAITED: u32 = 1 << 31;
-/// Permits are for threads that have slept.
+/// Bit: permits are reserved for threads that have slept.
 const STARVED: u32 = 1 << 30;
-/// The bits of the number.
+/// The bits that hold the number of permits.
 const NUMBER: u32 = STARVED - 1;
 
-/// The word. All bytes 0 is no permits.
+/// A number of permits and its waiters in one word. All bytes 0 is no permits.
 #[repr(transparent)]
 pub(in crate::sync) struct Permits<S: Scope> {
     word: Futex<S>,

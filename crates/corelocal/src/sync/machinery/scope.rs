@@ -11,7 +11,7 @@ use crate::sys::{forks, futex};
 pub trait Scope: sealed::Sealed + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {
     #[doc(hidden)]
     const FUTEX: futex::Scope;
-    /// What a guard remembers of the process in which it was made.
+    /// A guard's record of the process in which it was made.
     #[doc(hidden)]
     type Stamp: Copy + core::fmt::Debug + Send + Sync + UnwindSafe + RefUnwindSafe + 'static;
     #[doc(hidden)]

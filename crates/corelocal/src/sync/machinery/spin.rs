@@ -12,10 +12,10 @@
 //! Invariant: a spin ends after the number of checks that it was created for, and writes nothing that other threads
 //! read.
 
-/// Enough where an owner unlocks soon, or does not unlock for long: three microseconds.
+/// The checks of a short spin, about three microseconds: an owner unlocks within it, or holds the lock for long.
 pub(in crate::sync) const BRIEF: u32 = 7;
 
-/// The checks of one wait.
+/// The spinning phase of one wait.
 pub(in crate::sync) struct Spin {
     left: u32,
 }

@@ -44,7 +44,7 @@ use crate::sync::machinery::spin::{self, Spin};
 use crate::sync::profile::Wait;
 use crate::sys::futex::{self, Deadline, Wake};
 
-/// How often patience ends where every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.
+/// The number of times that patience ends while every unlock wakes a waiter: after 2, 2, 4, 8, ... 256 ms.
 const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 9 };
 /// Waiters for which the queue has no room check at least every 64 ms.
 const MOST_NAPS: u32 = 6;
@@ -60,15 +60,15 @@ pub(super) struct Waiter<'a, S: Scope> {
     pub(super) is_counted: bool,
     /// Whether it has slept: reserved locks are for such waiters.
     slept: bool,
-    /// How often it left a reserved lock to others.
+    /// The number of times that it left a reserved lock to others.
     steps_back: u32,
     /// Whether its deadline passed while it did so.
     is_late: bool,
     /// Whether it must clear WAKING: it took the token, or found that one was given long ago.
     pub(super) owes: bool,
-    /// When its patience ends; set once it has slept.
+    /// The end of its patience; set once it has slept.
     patience: Option<Deadline>,
-    /// How often its patience has ended.
+    /// The number of times that its patience has ended.
     timeouts: u32,
     /// Whether it starves.
     is_starved: bool,
@@ -390,9 +390,9 @@ fn patience_after(timeouts: u32) -> Duration {
 
 /// The outcome of an attempt to sleep.
 enum Slept {
-    /// Something changed; check again.
+    /// The word changed before the sleep: check again.
     Not,
-    /// Woken.
+    /// It was woken.
     Awake,
     /// The deadline has passed.
     TooLong,

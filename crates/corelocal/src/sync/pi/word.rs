@@ -22,7 +22,7 @@ use crate::sync::robust::word::{self, Taken, Whose};
 use crate::sys::futex::{Deadline, Scope, pi};
 use crate::sys::{self, Errno};
 
-/// About ten microseconds: enough for an owner that runs and unlocks soon.
+/// The checks before a thread sleeps, about ten microseconds: enough for a running owner that unlocks soon.
 const LOOKS: u32 = 25;
 
 /// For how long the kernel may call a word inconsistent. It does so, too, when an owner has ended with the lock and
@@ -32,9 +32,9 @@ const UNSETTLED: Duration = Duration::from_secs(1);
 /// What to do with a lock whose owner is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Report it: the mutex is not robust.
+    /// Reports it: the mutex is not robust.
     Report,
-    /// Take it.
+    /// Takes the lock: the mutex is robust.
     Take,
 }
 
@@ -102,7 +102,7 @@ fn looks() -> u32 {
     if sys::allowed_cpus() == 1 { 0 } else { LOOKS }
 }
 
-/// The owner is just exiting, and the word is not settled yet.
+/// The owner is exiting, and the kernel has not updated the word yet.
 struct Unsettled(Option<Deadline>);
 
 impl Unsettled {

@@ -16,12 +16,12 @@
 
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// All bytes 0 is a lock without waiters.
+/// A time in which a lock has waiters and none acquires it. All bytes 0 is a lock without waiters.
 #[repr(C)]
 pub(super) struct Stretch {
     /// Number of current waiters.
     waiting: AtomicU64,
-    /// When the stretch began.
+    /// The time at which the stretch began.
     since: AtomicU64,
 }
 

@@ -4,7 +4,7 @@
 
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes for the list.
+/// The bytes that the list of mapped files may take.
 pub(super) const FILES_BYTES: usize = 28 * 1024;
 const WORDS: usize = FILES_BYTES / size_of::<u64>();
 

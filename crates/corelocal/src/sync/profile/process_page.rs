@@ -34,7 +34,7 @@ use crate::sys::forks;
 use crate::sys::process::environment;
 use crate::sys::process::words::Variable;
 
-/// There is no page.
+/// The pointer that stands for "no page".
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
 /// The value of `PAGE` while a thread of this process makes the page.
 pub(super) fn busy<P>() -> *mut P {
@@ -96,7 +96,7 @@ pub(super) fn is_ours(page: &Page) -> bool {
     page.generation.load(Relaxed) == u64::from(forks::generation())
 }
 
-/// What the environment or the caller asks for.
+/// The request of the environment or of the caller.
 enum Wish<'a> {
     Ready,
     On,

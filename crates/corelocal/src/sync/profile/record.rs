@@ -15,7 +15,7 @@ use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bits of a key that hold the address. The bits above are the kind's number.
 const ADDRESS_BITS: u32 = 58;
 
-/// For shorter times no copy of the stack is made.
+/// The shortest wait, in nanoseconds, for which the stack is copied.
 const WORTH_A_TRACE: u64 = 1000;
 
 /// A lock and its kind as one word. Never 0.
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// All bytes 0 is an unused record.
+/// The statistics of one lock. All bytes 0 is an unused record.
 #[repr(C)]
 pub(super) struct Record {
     key: AtomicU64,
@@ -58,14 +58,14 @@ pub(super) struct Record {
     pub(super) waits: AtomicU64,
     pub(super) sleeps: AtomicU64,
     pub(super) gave_up: AtomicU64,
-    /// In nanoseconds, as are the times below.
+    /// The sum of the waits, in nanoseconds, as the times below.
     pub(super) total: AtomicU64,
     pub(super) longest: AtomicU64,
     /// The longest contended hold.
     pub(super) worst: AtomicU64,
     /// The number plus one of the trace of the longest waiter. 0 if there is none.
     pub(super) waiter: AtomicU64,
-    /// The same, of the owner that unlocked at the end of the longest contended hold.
+    /// The trace, in the same way, of the owner that unlocked at the end of the longest contended hold.
     pub(super) holder: AtomicU64,
     unused: [u64; 5],
     pub(super) times: [AtomicU64; BUCKETS],

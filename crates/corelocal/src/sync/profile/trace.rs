@@ -23,9 +23,9 @@ const NAME_WORDS: usize = stack::NAME_BYTES / size_of::<u64>();
 #[repr(C)]
 pub(super) struct Trace {
     sequence: Sequence,
-    /// How long the thread waited or delayed others, in nanoseconds.
+    /// The time that the thread waited or delayed others, in nanoseconds.
     time: AtomicU64,
-    /// When the copy was taken, on the monotonic clock, in nanoseconds.
+    /// The time of the copy, on the monotonic clock, in nanoseconds.
     taken: AtomicU64,
     thread: AtomicU64,
     name: [AtomicU64; NAME_WORDS],

@@ -204,7 +204,7 @@ pub struct LockProfile {
     pub kind: Kind,
     /// The number of waits that ended.
     pub waits: u64,
-    /// How often a thread went to sleep during them.
+    /// The number of times that threads went to sleep during them.
     pub sleeps: u64,
     /// Waits that timed out without the lock.
     pub gave_up: u64,

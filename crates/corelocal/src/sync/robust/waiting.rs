@@ -11,14 +11,14 @@ use crate::primitive::atomic::AtomicU32;
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::thread::robust_list::Thread;
 
-/// How a [`RobustMutex`](super::RobustMutex) is waited for: [`Plain`] or [`Inherit`].
+/// The way in which threads wait for a [`RobustMutex`](super::RobustMutex): [`Plain`] or [`Inherit`].
 pub trait Waiting: protocol::Protocol + Send + Sync + UnwindSafe + RefUnwindSafe + 'static {}
 
-/// Without priority inheritance.
+/// Threads wait without priority inheritance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {}
 
-/// With priority inheritance: the owner runs with the priority of the highest thread that waits.
+/// Threads wait with priority inheritance: the owner runs with the highest priority among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherit {}
 
@@ -29,7 +29,7 @@ impl Waiting for Inherit {}
 pub(in crate::sync) mod protocol {
     use super::*;
 
-    /// What is done to the word of a lock that is pending, when its fast path has failed.
+    /// The slow paths of a lock, whose entry is pending in the thread's robust list meanwhile.
     pub trait Protocol {
         /// Whether the kernel hands the lock over.
         const INHERITS: bool;

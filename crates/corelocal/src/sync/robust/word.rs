@@ -28,7 +28,7 @@ use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 use crate::sys::thread::robust_list::Thread;
 
-/// Threads may be sleeping.
+/// Bit: threads may be sleeping.
 const WAITERS: u32 = libc::FUTEX_WAITERS;
 const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 const OWNER: u32 = libc::FUTEX_TID_MASK;

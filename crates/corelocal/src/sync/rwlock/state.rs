@@ -34,7 +34,7 @@ const TAG: u64 = (1 << TAG_BITS) - 1;
 pub(super) const READERS_ASLEEP: u64 = 1 << 29;
 pub(super) const CLOSED: u64 = 1 << 30;
 pub(super) const READER: u64 = 1 << 32;
-/// No room for another reader. Visitors find this, and exceed it for a moment.
+/// The reader count from which on no reader is admitted. Visitors exceed it for a moment.
 pub(super) const FULL: u64 = 1 << 52;
 pub(super) const READERS: u64 = (1 << 53) - READER;
 pub(super) const WRITING: u64 = 1 << 53 | 1 << 31;
@@ -46,12 +46,12 @@ pub(super) const READER_FIRST: u64 = 1 << 58;
 const GENERATION_SHIFT: u32 = 64 - GENERATION_BITS;
 const GENERATION: u64 = !0 << GENERATION_SHIFT;
 
-/// Threads may be sleeping.
+/// Bits: threads may be sleeping.
 pub(super) const ASLEEP: u64 = READERS_ASLEEP | WRITERS_ASLEEP;
 /// Bits that count only in the generation in which they were set.
 const ADVICE: u64 = CLOSED | READER_FIRST | SLEEPERS_FIRST;
 
-/// A state.
+/// A state of the lock's word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct State(pub(super) u64);

@@ -9,13 +9,13 @@ use crate::sync::machinery::scope::Scope;
 use crate::sync::machinery::spin::{self, Spin};
 use crate::sys::futex::Deadline;
 
-/// How long a thread lets others overtake it before it insists.
+/// The time for which a thread lets others overtake it before it insists.
 const PATIENCE: Duration = Duration::from_micros(500);
 
 /// The progress of one wait.
 pub(super) struct Patience {
     spin: Spin,
-    /// When its patience ends; set when it first sleeps.
+    /// The end of its patience; set when it first sleeps.
     end: Option<Deadline>,
     /// Whether it has slept. It may have been woken in place of another thread.
     pub(super) slept: bool,

@@ -27,7 +27,7 @@ use crate::sys::file::shared_file::{self, Mapping, SharedFile};
 use crate::sys::file::trust::Rule;
 use crate::sys::thread::id;
 
-/// Owner only.
+/// The mode of an object's file: its owner alone may read and write.
 const MODE: u32 = 0o600;
 /// The maximum number of drafts of one thread id that killed processes may have left behind.
 const ATTEMPTS: u32 = 1000;

@@ -13,15 +13,15 @@ use crate::sys::file::trust::Refused;
 pub enum SharedError {
     /// Names have 1 to 200 bytes, no `/`, and do not begin with a dot.
     BadName,
-    /// There is an object of this name already.
+    /// An object of this name exists.
     Exists,
-    /// There is no object of this name.
+    /// No object of this name exists.
     NotFound,
-    /// It is a directory, a device or the like.
+    /// The path names a directory, a device or the like.
     NotAFile,
     /// The file does not begin as an object does: it is something else, or was overwritten.
     Foreign,
-    /// It was made by an incompatible version of this library.
+    /// The object was made by an incompatible version of this library.
     Version {
         /// The version of the file's header.
         found: u32,
@@ -35,28 +35,28 @@ pub enum SharedError {
     },
     /// The object is of another size.
     Size {
-        /// That of the file's object.
+        /// The value of the file's object.
         found: u64,
-        /// That of the type asked for.
+        /// The value of the requested type.
         expected: u64,
     },
     /// The object is aligned in another way.
     Alignment {
-        /// That of the file's object.
+        /// The value of the file's object.
         found: u64,
-        /// That of the type asked for.
+        /// The value of the requested type.
         expected: u64,
     },
     /// The object is of another type, or another version of it.
     Layout {
-        /// That of the file's object.
+        /// The value of the file's object.
         found: u64,
         /// [`SharedSafe::LAYOUT`](super::SharedSafe::LAYOUT) of the type asked for.
         expected: u64,
     },
     /// The object belongs to another user, neither this process's nor root, which could do anything to it.
     Owner {
-        /// The number of the user.
+        /// The user's id.
         found: u32,
     },
     /// Others than the object's owner may write to it.
@@ -66,15 +66,15 @@ pub enum SharedError {
     },
     /// The object's file has several names: a hard link to it was made.
     Linked {
-        /// How many.
+        /// The number of names.
         names: u64,
     },
     /// The file's memory could still fail, which would end this process: it is no sealed memory without a name, or one
     /// of huge pages.
     Unsealed,
-    /// Bytes of the header that are always 0 are not.
+    /// A byte of the header that must be 0 is not.
     Damaged,
-    /// The kernel refuses it.
+    /// A system call failed.
     Kernel(Errno),
 }
 

@@ -19,7 +19,7 @@ pub(super) const LEN: usize = 64;
 const MAGIC: [u8; 8] = *b"\x7fcoreloc";
 const FORMAT: u32 = 1;
 
-/// What the header of an object is.
+/// The header of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Header {
     offset: usize,

@@ -11,7 +11,7 @@ use super::SharedError;
 pub(super) const DIRECTORY: &CStr = c"/dev/shm";
 const LONGEST: usize = 200;
 
-/// A path.
+/// The path of an object's file, with a zero byte at its end.
 pub(super) struct Path {
     bytes: [u8; 256],
     len: usize,

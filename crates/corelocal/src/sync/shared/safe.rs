@@ -35,7 +35,8 @@ use crate::sys::thread::robust_list;
 ///   or a primitive.
 /// - Types that are laid out differently, or that mean something else, have another `LAYOUT`.
 pub unsafe trait SharedSafe: Sized {
-    /// What a process expects of an object that another one made. See [`layout`].
+    /// The layout's number, which must be equal in the process that made the object and in the one that opens it. See
+    /// [`layout`].
     const LAYOUT: u64;
 }
 

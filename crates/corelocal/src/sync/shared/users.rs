@@ -15,7 +15,7 @@ use super::{SharedBox, SharedError, TamperSafe};
 use crate::sys::file::shared_file::SharedFile;
 use crate::sys::file::trust::{Owners, Rule};
 
-/// Owner and group.
+/// The mode of a file whose owner and group may read and write.
 const GROUP_MODE: u32 = 0o660;
 
 impl<T: TamperSafe> SharedBox<T> {

@@ -9,7 +9,7 @@ use crate::sys::futex::Scope;
 use ::loom::thread;
 use std::boxed::Box;
 
-/// What is waited for: a semaphore, or one with a fault.
+/// A semaphore, or a mutant of one.
 trait Kind: Send + Sync + 'static {
     fn take(permits: &Semaphore, has_slept: bool) -> bool {
         permits.take(0, has_slept)
@@ -24,7 +24,7 @@ struct Right;
 
 impl Kind for Right {}
 
-/// Takes as if it had not slept.
+/// A mutant that takes as if it had not slept.
 struct Unmarked;
 
 impl Kind for Unmarked {
@@ -33,7 +33,7 @@ impl Kind for Unmarked {
     }
 }
 
-/// Keeps the wake-up of an object that it does not take from.
+/// A mutant that keeps the wake-up of an object from which it does not take.
 struct Keeps;
 
 impl Kind for Keeps {

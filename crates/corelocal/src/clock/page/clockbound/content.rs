@@ -4,28 +4,28 @@ use core::time::Duration;
 
 use crate::clock::page::{Bounds, ReadError, State, Status};
 
-/// For how long after a publication the status is what was published; then the clock runs free.
+/// The time after a publication for which its status holds. Later the clock counts as free-running.
 const GRACE: Duration = Duration::from_secs(5);
-/// How far a publication may seem to be in the future.
+/// The most that a publication may appear to lie in the future.
 const BLUR: Duration = Duration::from_micros(1);
 
-/// What a page says.
+/// The content of a ClockBound page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// When the bound held: a time of `CLOCK_MONOTONIC_COARSE`.
+    /// The time at which the bound held, by `CLOCK_MONOTONIC_COARSE`.
     pub as_of: Duration,
-    /// When it ceases to hold, of the same clock.
+    /// The time at which it ceases to hold, by the same clock.
     pub void_after: Duration,
-    /// How far `CLOCK_REALTIME` is from true time, at most, in nanoseconds. At most `i64::MAX`.
+    /// The maximum error of `CLOCK_REALTIME`, in nanoseconds; at most `i64::MAX`.
     pub bound_ns: u64,
     /// The number of disruptions, as told by a hypervisor's page, say
     /// ([`vmclock`](crate::clock::page::vmclock)).
     pub disruptions: u64,
-    /// How fast the bound grows, in parts per billion.
+    /// The growth of the bound, in parts per billion.
     pub drift_ppb: u32,
-    /// Whether the clock is to be trusted.
+    /// The status of the clock: whether it can be trusted.
     pub status: Status,
-    /// Whether `disruptions` is that of a hypervisor's page. Readers then compare both.
+    /// Whether `disruptions` came from a hypervisor's page. Readers then compare both.
     pub marker_counts: bool,
 }
 

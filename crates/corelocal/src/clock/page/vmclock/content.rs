@@ -18,13 +18,13 @@ const BELIEVED_NS: u64 = 1_000_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Content {
-    /// Which counter: [`COUNTER_TSC`](super::COUNTER_TSC) and so on.
+    /// The kind of counter: [`COUNTER_TSC`](super::COUNTER_TSC) and so on.
     pub counter_kind: u8,
     /// The scale of the time.
     pub scale: Scale,
-    /// Whether the clock is to be trusted.
+    /// The status of the clock: whether it can be trusted.
     pub status: Status,
-    /// How leap seconds are smeared in the neighbourhood; the time here never is.
+    /// How other clocks of the site smear leap seconds; the time of this page is never smeared.
     pub smearing: Smearing,
     /// TAI - UTC in seconds.
     pub tai_offset: i16,
@@ -32,27 +32,27 @@ pub struct Content {
     pub leap: Leap,
     /// The shift of the three periods.
     pub period_shift: u8,
-    /// Another value means that whatever was measured of the counter before is void.
+    /// The disruption marker. When it changes, earlier measurements of the counter are void.
     pub disruptions: u64,
-    /// Which fields are valid, and more: see [`flags`].
+    /// The valid fields, and more: see [`flags`].
     pub flags: u64,
     /// The counter at the point.
     pub counter: u64,
-    /// Time from tick to tick, in 2^-(64 + `period_shift`) seconds.
+    /// The period of the counter, in 2^-(64 + `period_shift`) seconds.
     pub period: u64,
     /// The period's estimated error, in the same unit.
     pub period_estimated_error: u64,
-    /// The period's greatest error, in the same unit.
+    /// The period's maximum error, in the same unit.
     pub period_max_error: u64,
-    /// Time at the point: whole seconds since the scale's epoch.
+    /// The time at the point: whole seconds since the scale's epoch.
     pub seconds: u64,
     /// The rest of the time at the point, in 2^-64 seconds.
     pub fraction: u64,
     /// The estimated error of the time at the point, in nanoseconds.
     pub estimated_error_ns: u64,
-    /// The greatest error of the time at the point, in nanoseconds.
+    /// The maximum error of the time at the point, in nanoseconds.
     pub max_error_ns: u64,
-    /// Another value means that the machine was restored from a snapshot, or cloned.
+    /// The machine's generation. It changes when the machine is restored from a snapshot or cloned.
     pub generation: u64,
 }
 
@@ -157,7 +157,7 @@ impl Content {
     }
 }
 
-/// A time in 2^-64 seconds; how long after the point that is, and in ticks; or how far before it.
+/// A time, and its distance from the point in seconds and ticks.
 struct At {
     time: u128,
     passed: u128,

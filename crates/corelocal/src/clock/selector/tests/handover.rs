@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::*;
 
-/// What the threads below read and write.
+/// The state that the threads below share.
 struct Shared {
     selector: &'static Selector<ByPage>,
     page: &'static Synthetic,

@@ -8,12 +8,12 @@ use std::boxed::Box;
 
 type Permits = super::Permits<Private>;
 
-/// What takers and givers do.
+/// The functions of takers and givers, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     give: fn(&Permits),
     take: fn(&Permits),
-    /// False if it gave up.
+    /// Takes a permit; returns false if it gave up.
     try_take: fn(&Permits) -> bool,
 }
 

@@ -10,7 +10,7 @@ use ::loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// How threads lock and unlock.
+/// The functions with which threads lock and unlock, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     lock: fn(&Lock<Private>),

@@ -6,7 +6,7 @@ use super::*;
 use ::loom::sync::Arc;
 use ::loom::thread;
 
-/// What waiters do.
+/// The functions that waiters call, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     begin: fn(&Stretch, u64),

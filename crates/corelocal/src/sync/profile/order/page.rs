@@ -28,7 +28,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CLORDER\x01");
 
 /// Capacity for pairs.
 pub(super) const PAIRS: usize = 1024;
-/// How many entries are probed for a pair.
+/// The number of entries that are probed for a pair.
 const REACH: usize = 64;
 /// Capacity for threads that hold or wait at the same time.
 pub(super) const THREADS: usize = 256;
@@ -39,7 +39,7 @@ pub(super) const GATES: usize = 4;
 
 const NAME_WORDS: usize = stack::NAME_BYTES / size_of::<u64>();
 
-/// The page.
+/// A process's record of its lock order.
 #[repr(C)]
 pub(super) struct Page {
     magic: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Page {
     pub(super) process: AtomicU64,
     /// The fork generation of the process that made it: a forked child has another one (`sys/forks.rs`).
     pub(super) generation: AtomicU64,
-    /// When it was made, on the monotonic clock.
+    /// The time at which it was made, on the monotonic clock.
     pub(super) began: AtomicU64,
     /// Locks by threads for which there was no room, or that were recording another lock.
     pub(super) threads_missed: AtomicU64,
@@ -77,16 +77,16 @@ pub(super) struct Thread {
     /// Set while the thread writes; a handler that finds it set does not write.
     busy: AtomicU64,
     unused: [u64; 4],
-    /// [`FREE`], [`WANTED`] or [`HELD`].
+    /// The state of each place: [`FREE`], [`WANTED`] or [`HELD`].
     states: [AtomicU64; DEPTH],
     keys: [AtomicU64; DEPTH],
-    /// Nanoseconds of the monotonic clock.
+    /// The times of the changes, in nanoseconds of the monotonic clock.
     since: [AtomicU64; DEPTH],
     pieces: [Piece; DEPTH],
 }
 
 pub(super) const FREE: u64 = 0;
-/// Waited for.
+/// The thread waits for the mutex.
 pub(super) const WANTED: u64 = 1;
 pub(super) const HELD: u64 = 2;
 
@@ -95,21 +95,21 @@ const BUSY: u64 = 1;
 /// A mutex that was held while another one was locked. All bytes 0 is none.
 #[repr(C)]
 pub(super) struct Pair {
-    /// 0, [`WRITTEN_NOW`] or [`WRITTEN`].
+    /// The entry's state: 0, [`WRITTEN_NOW`] or [`WRITTEN`].
     state: AtomicU64,
     held: AtomicU64,
     taken: AtomicU64,
-    /// How often.
+    /// The number of times.
     pub(super) times: AtomicU64,
     /// Other mutexes held each time; 0 for none.
     gates: [AtomicU64; GATES],
-    /// The first thread, and its name.
+    /// The first thread that did so, with its name below.
     pub(super) thread: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
     /// Not 0 if other threads did the same later.
     pub(super) others: AtomicU64,
     unused: [u64; 4],
-    /// Where `held` was locked, and where `taken` was.
+    /// The stacks from which `held` and `taken` were locked.
     pub(super) pieces: [Piece; 2],
 }
 

@@ -17,7 +17,7 @@ use crate::sys::forks;
 use crate::sys::futex::Deadline;
 use crate::sys::process::words::Variable;
 
-/// There is none.
+/// The pointer that stands for "no page".
 const OFF: *mut Page = core::ptr::without_provenance_mut(1);
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -13,7 +13,7 @@ const WORDS: usize = PIECE_BYTES / size_of::<u64>() - REGISTERS - 2;
 /// The registers of a function; `None` on architectures where they are not known.
 pub(super) type Registers = Option<[u64; REGISTERS]>;
 
-/// A copy of a stack's top. All bytes 0 is none.
+/// A copy of the top of a stack. All bytes 0 means that there is none.
 #[repr(C)]
 pub(super) struct Piece {
     sequence: Sequence,

@@ -42,7 +42,7 @@ unsafe impl Send for LockOrder {}
 // SAFETY: a page consists of atomics.
 unsafe impl Sync for LockOrder {}
 
-/// What was not recorded for want of room. See [the module](super#what-is-recorded).
+/// Counts of what had no room in the record. See [the module](super#what-is-recorded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missed {
@@ -65,7 +65,7 @@ pub struct LockPair {
     pub taken: u64,
     /// The kind of `taken`.
     pub kind: Kind,
-    /// How often.
+    /// The number of times.
     pub times: u64,
     /// The first thread that did so.
     pub thread: u32,
@@ -81,7 +81,7 @@ pub struct LockPair {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockThread {
-    /// Its number.
+    /// The thread's number.
     pub thread: u32,
     place: usize,
 }
@@ -90,7 +90,7 @@ pub struct LockThread {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holding {
-    /// Its address in the memory of the process.
+    /// The mutex's address in the memory of the process.
     pub lock: u64,
     /// Whether the thread waits for it; otherwise it holds it.
     pub is_wanted: bool,

@@ -10,10 +10,10 @@ struct Pair {
     words: [AtomicU64; 2],
 }
 
-/// How a thread writes and reads.
+/// The functions with which threads write and read, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
-    /// False if another writer is active.
+    /// Writes; returns false if another writer is active.
     write: fn(&Pair, u64) -> bool,
     read: fn(&Pair) -> Option<[u64; 2]>,
 }

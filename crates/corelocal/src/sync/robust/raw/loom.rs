@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const SCOPE: Scope = Scope::Shared;
 
-/// What a thread does with the lock.
+/// The functions of a thread, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     lock: fn(&Raw, Thread<'_>) -> Result<Taken, LockError>,
@@ -93,7 +93,7 @@ fn head() -> Head {
 
 /// The number of the thread that dies.
 const VICTIM: u32 = 7;
-/// More steps than any thread takes.
+/// A number of steps that no thread reaches.
 const LONG: usize = 100;
 /// Steps of one uncontended lock and unlock: publish, the word, two of the list, withdraw, and publish, the list, the
 /// word, withdraw.

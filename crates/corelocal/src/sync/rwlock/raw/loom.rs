@@ -11,14 +11,14 @@ use std::boxed::Box;
 
 type Raw = super::Raw<Private>;
 
-/// How threads lock and unlock.
+/// The functions with which threads lock and unlock, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     read: fn(&Raw),
     unlock_read: fn(&Raw),
     write: fn(&Raw),
     unlock_write: fn(&Raw),
-    /// False if it gave up.
+    /// Locks for writing; returns false if it gave up.
     try_write: fn(&Raw) -> bool,
     upgrade: fn(&Raw),
 }
@@ -32,7 +32,7 @@ const RIGHT: Algorithm = Algorithm {
     upgrade: |raw| assert!(raw.try_upgrade() || raw.upgrade_cold(None)),
 };
 
-/// As in a child, where readers are not visitors.
+/// The algorithm as in a forked child, where readers are not visitors.
 const NO_VISITORS: Algorithm =
     Algorithm { read: |raw| assert!(raw.try_read() || raw.read_cold(None)), ..RIGHT };
 

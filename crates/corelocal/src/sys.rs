@@ -50,7 +50,8 @@ pub use rseq::{Abi, Owner, Refusal, Registration};
 #[doc(hidden)]
 pub use rseq::{in_vfork_child, vfork};
 
-/// What the malloc's own crate needs of the process without a call of libc, which a preloaded library may answer.
+/// Facts about the process that the malloc's own crate reads without libc, whose functions a preloaded library may
+/// replace.
 #[cfg(not(any(loom, miri)))]
 #[doc(hidden)]
 pub mod without_libc {
@@ -90,11 +91,11 @@ pub(crate) fn current_node() -> Option<u32> {
 /// The calling thread's cpu and that cpu's NUMA node, asked of the vDSO at once, or of the kernel.
 #[doc(alias = "getcpu")]
 pub(crate) fn current_cpu_and_node() -> Option<(u32, u32)> {
-    /// What vdso(7) says of `__vdso_getcpu`.
+    /// The signature of `__vdso_getcpu`, by vdso(7).
     type Getcpu = unsafe extern "C" fn(*mut u32, *mut u32, *mut u8) -> core::ffi::c_int;
     const NOT_LOOKED_UP: usize = 0;
     const NONE: usize = 1;
-    /// What the look-up found: one of these, or the address of the vDSO's function, which stays mapped.
+    /// The result of the look-up: one of these constants, or the address of the vDSO's function, which stays mapped.
     static FUNCTION: AtomicUsize = AtomicUsize::new(NOT_LOOKED_UP);
     let (mut cpu, mut node) = (0u32, 0u32);
     // Relaxed: every thread finds the same.

@@ -157,7 +157,7 @@ macro_rules! event {
     };
 }
 
-/// For `event!`: with a level, or without.
+/// The part of `event!` that accepts a level or none.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __event {
@@ -172,7 +172,7 @@ macro_rules! __event {
     }};
 }
 
-/// For `event!` and `span!`: collects the fields, then registers a new site, and has code use the fields.
+/// The part of `event!` and `span!` that collects the fields, registers a new site and runs code with the fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_fields {
@@ -215,7 +215,7 @@ pub use __event;
 #[doc(hidden)]
 pub use __with_fields;
 
-/// For `event!` and `span!`: pairs of the first field and the others.
+/// The part of `event!` and `span!` that makes nested pairs of the fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __fields {
@@ -226,7 +226,7 @@ macro_rules! __fields {
 #[doc(hidden)]
 pub use __fields;
 
-/// Why an event was lost.
+/// The reason why an event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
@@ -265,7 +265,7 @@ fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// How often buffers were begun.
+    /// The number of times that buffers were begun.
     pub buffers: u64,
     /// Events that were lost as all buffers were in use.
     pub lost: u64,
@@ -331,7 +331,7 @@ pub fn sample(pattern: &str, every: u32) -> Result<usize, SwitchError> {
     rules::add(pattern, every)
 }
 
-/// What a smoke test has found. Prints as "recording, 17 records in memory, 0 events lost".
+/// The result of a smoke test. Prints as "recording, 17 records in memory, 0 events lost".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmokeTest {
@@ -348,7 +348,7 @@ impl fmt::Display for SmokeTest {
     }
 }
 
-/// Why the smoke test failed.
+/// The reason why the smoke test failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SmokeTestError {

@@ -32,13 +32,13 @@ use crate::sys::{self, membarrier};
 
 /// The longest value, in words.
 const WORDS: usize = 8;
-/// Only the upper half of 64-bit addresses has this bit, where a program has none.
+/// The bit that marks a guarded pointer: programs have no addresses with it, since it belongs to the kernel's half.
 const GUARDED: usize = if cfg!(target_pointer_width = "64") { 1 << (usize::BITS - 1) } else { 0 };
 
-/// How long a store waits for readers under guards. Then it leaves the old version to the deferred functions.
+/// The time for which a store waits for readers under guards. Then it defers the freeing of the old version.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// Of readers without critical sections.
+/// The domain of readers without critical sections.
 static GUARDS: Domain = Domain::named("RcuCopy");
 
 /// One version: a value, and zeros after it.
@@ -92,7 +92,7 @@ struct Version {
 pub struct RcuCopy<T> {
     at: AtomicPtr<Version>,
     initial: T,
-    /// Invariant in `T`, since stores take `&self`; and not `Sync` by itself.
+    /// Makes the type invariant in `T`, since stores take `&self`, and not `Sync` by itself.
     content: PhantomData<Cell<T>>,
 }
 

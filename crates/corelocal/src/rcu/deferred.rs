@@ -50,7 +50,7 @@ use budget::Room;
 use deferral::Deferral;
 pub(super) use state::Deferred;
 
-/// The bytes of functions that have run are given back after so many functions.
+/// The number of functions after which the bytes of those that have run are given back.
 const RUN_AT_ONCE: u32 = 64;
 
 /// In a process of one thread, which has no guard, a deferred function is called at once. Else it runs on the

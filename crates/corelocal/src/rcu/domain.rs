@@ -65,9 +65,9 @@ pub struct Domain {
     pub(super) deferred: Deferred,
 }
 
-/// For all domains that find no memory.
+/// The core of all domains that find no memory.
 static WITHOUT_MEMORY: Core = Core::new();
-/// Of all domains before their first use. Its word stays 0.
+/// The core of all domains before their first use. Its word stays 0.
 static UNUSED: Core = Core::new();
 
 impl Domain {

@@ -8,7 +8,7 @@ use crate::sys::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The time is up: guards are still there.
+    /// The deadline has passed while guards existed.
     TimedOut,
     /// The caller is a deferred function of this domain, for which the next grace period waits.
     InCallback,

@@ -31,7 +31,7 @@
 use crate::primitive::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::Errno;
 
-/// What a grace period looks at, and flips.
+/// The readers that a grace period waits for.
 pub(super) trait Readers {
     /// Returns the period in which new readers count: 0 or 1.
     fn period(&self) -> u32;
@@ -49,12 +49,12 @@ pub(super) trait Readers {
     fn barrier(&self) -> Result<(), Errno>;
 }
 
-/// What a step has done.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The state has changed, by this thread or by another one.
     Changed,
-    /// Readers are inside.
+    /// Readers of the earlier period are still inside.
     Waiting,
 }
 
@@ -119,7 +119,7 @@ impl Number {
     }
 }
 
-/// How far grace periods have come. All bytes 0 is valid: none yet.
+/// The progress of grace periods. All bytes 0 means that none has begun.
 pub(super) struct Progress(AtomicU64);
 
 impl Progress {

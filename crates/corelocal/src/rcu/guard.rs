@@ -18,9 +18,9 @@ use crate::primitive::atomic::Ordering;
 pub struct Guard {
     core: &'static Core,
     domain: &'static Domain,
-    /// The domain's word at the beginning.
+    /// The domain's word when the guard began.
     word: u64,
-    /// The thread's own count (`survivors.rs`) is that of the thread that began it.
+    /// Makes the guard !Send: the thread that begins it counts it as its own (`survivors.rs`).
     not_send: PhantomData<*mut ()>,
 }
 

@@ -73,7 +73,7 @@ impl QuiescentReader {
 
     /// Calls `wait` without a guard, so that grace periods do not wait for this thread meanwhile.
     pub fn offline<R>(&mut self, wait: impl FnOnce() -> R) -> R {
-        /// Begins the guard again, also after a panic.
+        /// Begins the guard again when it is dropped, also during a panic.
         struct Again<'a>(&'a mut QuiescentReader);
         impl Drop for Again<'_> {
             fn drop(&mut self) {

@@ -15,15 +15,15 @@ use crate::percpu::{Group, ReaderCounts, heavy_barrier};
 use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::Errno;
 
-/// See the [module](self).
+/// The counts of a domain's readers and the state of its grace periods: see the [module](self).
 #[repr(C)]
 pub(super) struct Core {
-    /// First, so that critical sections need no other address.
+    /// The counts of readers. They come first, so that critical sections need only the address of this.
     pub(super) counts: ReaderCounts,
     pub(super) word: AtomicU64,
     /// 1 while a thread takes steps for all that wait. A hint: it saves barriers.
     pub(super) driver: AtomicU32,
-    /// Counts ends of grace periods; waiting threads sleep on it.
+    /// A futex word on which waiting threads sleep. The end of each grace period adds 1.
     pub(super) changes: AtomicU32,
     pub(super) progress: Progress,
     pub(super) watch: Watch,

@@ -20,7 +20,7 @@ where
     }
 }
 
-/// For guards of the global domain.
+/// Deserializes into a value for guards of the global domain.
 impl<'de, P: NeverNull + From<P::Target>> Deserialize<'de> for Rcu<P>
 where
     P::Target: Deserialize<'de>,
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// For guards of the global domain.
+/// Deserializes into a value for guards of the global domain.
 impl<'de, P: NeverNull + From<P::Target>> Deserialize<'de> for Rcu<Option<P>>
 where
     P::Target: Deserialize<'de>,
@@ -62,7 +62,7 @@ impl<K: Serialize, V: Serialize, S> Serialize for RcuHashMap<K, V, S> {
     }
 }
 
-/// For guards of the global domain.
+/// Deserializes into a value for guards of the global domain.
 impl<'de, K, V, S> Deserialize<'de> for RcuHashMap<K, V, S>
 where
     K: Deserialize<'de> + Hash + Eq + Send + Sync + 'static,

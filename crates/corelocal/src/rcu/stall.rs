@@ -95,7 +95,7 @@ impl fmt::Debug for Stall {
     }
 }
 
-/// A hook, or null for the default one.
+/// The program's hook; null for the default one.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets what is called when a grace period takes longer than the limit of its domain, in place of a line on stderr.

@@ -20,20 +20,20 @@ use crate::primitive::global::{AtomicU32, Ordering};
 use crate::sys::forks;
 use crate::sys::thread::stack;
 
-/// As many as have a number in a guard's word.
+/// The number of entries: as many as a guard's word can number.
 const MOST: usize = 511;
 
 static ENTRIES: [Entry; MOST] =
     [const { Entry { serial: AtomicU32::new(0), content: Mutex::new(None) } }; MOST];
 
 struct Entry {
-    /// Odd while a guard has it. Each claim and each return adds 1.
+    /// The entry's serial number: odd while a guard has the entry. Each claim and each return adds 1.
     serial: AtomicU32,
     content: Mutex<Option<Content>>,
 }
 
 struct Content {
-    /// The entry's at the claim.
+    /// The entry's serial number when it was claimed.
     serial: u32,
     domain: Key,
     generation: u32,
@@ -53,7 +53,7 @@ pub struct Reader {
     pub name: String,
     /// How long the guard has existed.
     pub duration: Duration,
-    /// The stack of the call that began it.
+    /// The call stack at the guard's beginning.
     pub stack: String,
 }
 

@@ -13,11 +13,11 @@ use crate::sys::kernel_clock;
 
 const DEFAULT_LIMIT: u64 = 1_000_000_000;
 
-/// What is said of a domain, and when.
+/// The name of a domain and the limit after which a stall is reported.
 pub(super) struct About {
     pub(super) name: &'static str,
     pub(super) location: &'static Location<'static>,
-    /// In nanoseconds.
+    /// The limit in nanoseconds.
     pub(super) limit: AtomicU64,
     pub(super) stalls: AtomicU64,
 }
@@ -34,12 +34,12 @@ impl About {
     }
 }
 
-/// How long a grace period has been waiting for guards. All bytes 0 is valid: none has.
+/// The watch over a grace period that waits for guards. All bytes 0 means that none waits.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The number of the grace period. (1)
     number: AtomicU64,
-    /// When a thread first found guards in the way, in nanoseconds.
+    /// The time at which a thread first found guards in the way, in nanoseconds.
     since: AtomicU64,
     reports: AtomicU32,
 }

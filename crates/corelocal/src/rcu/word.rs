@@ -19,7 +19,7 @@ pub(super) const IN_A_GUARD: u64 = 1 << 61;
 const ENTRY_SHIFT: u32 = 48;
 const GENERATION_SHIFT: u32 = 32;
 pub(super) const PERIOD: u64 = Group::LEN as u64;
-/// Generations that differ in these bits have counts of their own.
+/// The number of generations whose counts are kept apart.
 const GENERATIONS: u32 = (Group::COUNT / 2) as u32;
 
 /// Returns the first word of a generation.

@@ -22,18 +22,18 @@ mod miri;
 
 /// The words that a thread has for itself, in static TLS behind its rseq area (`own_word`), by the file that uses them.
 pub(crate) mod own_words {
-    /// `sys/thread.rs`.
+    /// The thread's lease, for `sys/thread.rs`.
     pub(crate) const LEASE: usize = 0;
-    /// `sync/mutex/owner.rs`.
+    /// The thread's name as an owner of locks, for `sync/mutex/owner.rs`.
     pub(crate) const NAME: usize = 1;
-    /// `sys/thread/id.rs`: from here to the next one.
+    /// The first of the words of `sys/thread/id.rs`; they end where the next ones begin.
     pub(crate) const NUMBER: usize = 2;
-    /// `sys/thread/serial.rs`: two of them.
+    /// The two words of `sys/thread/serial.rs`.
     pub(crate) const SERIAL: usize = 14;
-    /// `alloc/hook.rs`.
+    /// The word of `alloc/hook.rs`.
     #[cfg(not(loom))]
     pub(crate) const HOOK: usize = 16;
-    /// `sys/thread.rs`.
+    /// The thread's lease, for `sys/thread.rs`.
     pub(crate) const FALLBACKS: usize = 17;
     /// `rcu/survivors.rs`: guards that the thread has begun, and has ended; two words each.
     pub(crate) const GUARDS_BEGUN: usize = 18;

@@ -31,7 +31,7 @@ use super::vdso;
 pub struct Caps {
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Release,
-    /// Bytes in a page.
+    /// The length of a page in bytes.
     pub page_size: usize,
     /// The rseq registration of the thread that probed.
     pub rseq: Registration,
@@ -40,7 +40,7 @@ pub struct Caps {
     /// Whether `membarrier(2)` can end critical sections. Asked by registering where the query
     /// leaves it out, as kernels from 5.10 to 5.16 do that can.
     pub membarrier_rseq: bool,
-    /// What `futex(2)` and its successors can do.
+    /// The features of `futex(2)` and its successors.
     pub futex: futex::Features,
     /// Functions mapped by the kernel.
     pub vdso: Vdso,
@@ -53,9 +53,9 @@ pub struct Caps {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Vdso {
-    /// Reading clocks without a system call.
+    /// Whether clocks can be read without a system call.
     pub clock_gettime: bool,
-    /// Reading the cpu number without a system call.
+    /// Whether the cpu number can be read without a system call.
     pub getcpu: bool,
 }
 

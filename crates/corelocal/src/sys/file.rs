@@ -39,7 +39,7 @@ const PATH_BYTES: usize = 1024;
 pub(crate) struct PathBuf {
     bytes: [u8; PATH_BYTES],
     len: usize,
-    /// In a tree of regular files that stands for the kernel's, in which these are mounted or made up.
+    /// Whether the path lies in a tree of regular files that stands for the kernel's (a test's, or a container's).
     is_in_tree: bool,
 }
 
@@ -126,10 +126,10 @@ pub(crate) const OWN: &CStr = c"/proc/thread-self";
 /// The process's mappings.
 pub(crate) const OWN_MAPS: &CStr = c"/proc/thread-self/maps";
 
-/// For reading, without waiting for anything.
+/// The flags to open a file for reading without ever waiting.
 const READ_NOW: i32 = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// What `statfs(2)` calls file systems.
+/// The numbers of file systems, as `statfs(2)` returns them.
 mod magic {
     pub(super) const PROC: u32 = 0x0000_9fa0;
     pub(super) const SYSFS: u32 = 0x6265_6572;
@@ -137,7 +137,7 @@ mod magic {
     pub(super) const CGROUP2: u32 = 0x6367_7270;
 }
 
-/// The file systems whose files hold what the kernel says, as far as they are read here.
+/// The file systems of the kernel's own files that are read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KernelFs {
     Proc,

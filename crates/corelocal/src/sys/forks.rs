@@ -31,12 +31,12 @@ pub(crate) mod orphaned;
 pub(in crate::sys) mod survivor;
 pub(crate) mod wipe_on_fork;
 
-/// See the module's text.
+/// The identity of a thread in a generation: see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity(u64);
 
 impl Identity {
-    /// Of the number.
+    /// The number of bits in the number of an identity.
     pub(crate) const BITS: u32 = 45;
     const GENERATION_BITS: u32 = 16;
 
@@ -231,7 +231,7 @@ mod imp {
     /// take the parent's next step in the child, and begins anew.
     struct Known {
         generation: AtomicU32,
-        /// 0 until a thread asks.
+        /// The process id; 0 until a thread asks for it.
         process: AtomicU32,
     }
 
@@ -241,7 +241,7 @@ mod imp {
 
     // SAFETY: 0 is a state, and no process number.
     static KNOWN: WipeOnFork<Known> = unsafe { WipeOnFork::new() };
-    /// In place of it for good where there is no such memory: never written to.
+    /// The stand-in where memory that a fork wipes cannot be had. It is never written to.
     static REFUSED: Known = Known { generation: AtomicU32::new(0), process: AtomicU32::new(0) };
     /// The generation of this process if it is known, or else of the last ancestor that asked.
     static LAST: AtomicU32 = AtomicU32::new(0);

@@ -39,12 +39,12 @@ pub enum Scope {
     Shared,
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// A waker, or nothing at all: the kernel permits spurious wake-ups, so look at the word again.
+    /// The thread was woken, perhaps spuriously: check the word again.
     Woken,
-    /// It did not begin: the word had another value.
+    /// The wait did not begin: the word had another value.
     Differed,
     /// The deadline has passed.
     TimedOut,
@@ -64,7 +64,7 @@ impl Wake {
     }
 }
 
-/// How a requeue ended.
+/// The outcome of a requeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     /// This many waiters were woken or moved.
@@ -270,7 +270,7 @@ fn decide_private_flag() -> u32 {
     }
 }
 
-/// What this kernel offers beyond the operations of Linux 2.6.
+/// The features of this kernel beyond the operations of Linux 2.6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -12,10 +12,10 @@ use super::syscall::syscall;
 use super::vdso;
 use crate::primitive::global::{AtomicUsize, Ordering};
 
-/// What vdso(7) says of `__vdso_clock_gettime`.
+/// The signature of `__vdso_clock_gettime`, by vdso(7).
 pub(crate) type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
 
-/// See invariant 1. Relaxed everywhere: the word is all there is, and every thread finds the same.
+/// The function that reads clocks (invariant 1). Relaxed everywhere: every thread finds the same.
 static FUNCTION: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(target_arch = "x86_64")]

@@ -10,7 +10,7 @@
 
 use crate::primitive::atomic::{AtomicPtr, Ordering};
 
-/// See the module's text.
+/// A value that is made once, in memory of its own: see the module's text.
 pub(crate) struct OnceMap<T: 'static> {
     value: AtomicPtr<T>,
 }

@@ -73,7 +73,7 @@ const UNINITIALIZED: u32 = u32::MAX;
 /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
 const REGISTRATION_FAILED: u32 = u32::MAX - 1;
 
-/// auxv entries, Linux 6.3 and later.
+/// The kind of the auxiliary vector's entry with the length of the features (Linux 6.3).
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 
@@ -155,7 +155,7 @@ pub(crate) unsafe fn read(at: isize) -> u32 {
     unsafe { arch::read_field(at) }
 }
 
-/// libc's own account of its area.
+/// The offset and size of libc's rseq area, as libc states them.
 #[derive(Clone, Copy)]
 struct LibcArea {
     offset: isize,
@@ -183,9 +183,9 @@ const LIBC: u8 = 1;
 const OWN: u8 = 2;
 const DISABLED: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(UNPROBED);
-/// Length of our own registrations, once one succeeded.
+/// The length of our own registrations, once one succeeded.
 static OWN_LEN: AtomicU32 = AtomicU32::new(0);
-/// Threads this library registered.
+/// The number of threads that this library has registered.
 static REGISTRATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the threads this library registered so far; 0 where libc does it.

@@ -83,14 +83,14 @@ mod imp {
     use loom::thread::{self, Thread, ThreadId};
     use std::vec::Vec;
 
-    /// The address of a word, or of a part of one.
+    /// The address of a word or of a part of a word.
     pub(crate) type Place = *const ();
 
     /// A thread on one of the words it sleeps on. One that several words have woken before it ran has used
     /// up a wake-up of each, as in the kernel.
     struct Sleeper {
         word: Place,
-        /// Which of the thread's words it is.
+        /// The index among the words that the thread waits for.
         at: usize,
         thread: Thread,
     }

@@ -25,13 +25,13 @@ use super::arch::{self, own_words::FALLBACKS, own_words::LEASE};
 use super::rseq;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 
-/// Leases, at most.
+/// The maximum number of leases.
 pub(crate) const LEASES: u32 = 64;
 
-/// Holders of each lease.
+/// The number of holders of each lease.
 static HOLDERS: [AtomicU32; LEASES as usize] = [const { AtomicU32::new(0) }; LEASES as usize];
 
-/// What threads that have ended had counted and not handed on.
+/// The fallbacks that threads had counted, and had not added to the total, when they ended.
 pub(crate) static LATE_FALLBACKS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the calling thread's lease below `bound`, which is the same at every call and at least 1.
@@ -86,7 +86,7 @@ pub(crate) fn count_fallback(f: impl FnOnce(u64)) {
     }
 }
 
-/// See [`count_fallback`].
+/// The number of fallbacks that a thread counts before it adds them to the total: see [`count_fallback`].
 const AT_ONCE: u32 = 256;
 
 fn give_lease_back() {

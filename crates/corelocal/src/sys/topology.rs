@@ -18,7 +18,7 @@ use super::errno::Errno;
 use super::file::{File, PathBuf};
 use super::syscall::syscall;
 
-/// Where /sys and /proc are looked for: a prefix, empty on a real system.
+/// The prefix of /sys and /proc; empty on a real system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsRoot<'a>(&'a str);
 
@@ -62,7 +62,7 @@ impl<'a> FsRoot<'a> {
     }
 }
 
-/// Where a set was read.
+/// The source of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -72,7 +72,7 @@ pub enum Source {
     Sysfs,
     /// The calling thread's affinity mask, or that mask's size.
     Affinity,
-    /// Nowhere: the set is empty.
+    /// The set could not be read, and is empty.
     Unknown,
 }
 
@@ -80,9 +80,9 @@ pub enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Sourced<T> {
-    /// What was read.
+    /// The set that was read.
     pub set: T,
-    /// Where.
+    /// The source of the set.
     pub source: Source,
 }
 
@@ -169,7 +169,7 @@ fn sourced<const WORDS: usize>(
     }
 }
 
-/// The most parts of 512 bytes that a list has.
+/// The maximum number of parts of 512 bytes in a list.
 const MOST_READS: usize = 256;
 
 /// Returns the set that the file at `path` lists; `None` if it cannot be read or is no list.
@@ -187,7 +187,7 @@ pub(crate) fn read_set<const WORDS: usize>(path: &PathBuf) -> Option<IdSet<WORDS
     None
 }
 
-/// What the kernel says of the calling thread's affinity.
+/// The calling thread's affinity mask, as the kernel returns it.
 #[derive(Clone, Copy)]
 struct Affinity {
     cpus: CpuSet,

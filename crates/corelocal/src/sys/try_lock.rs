@@ -14,7 +14,7 @@ use crate::sys::forks::Identity;
 
 const FREE: u64 = 0;
 
-/// See the module's text. All bytes 0 is a free one.
+/// A lock that is never waited for: see the module's text. All bytes 0 is a free one.
 pub(crate) struct TryLock {
     holder: AtomicU64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct TryLock {
 /// The lock, held until this is dropped.
 pub(crate) struct Locked<'a> {
     lock: &'a TryLock,
-    /// It was taken from a thread that a fork left behind.
+    /// Whether the lock was taken over from a thread that a fork left behind.
     pub(crate) recovered: bool,
 }
 

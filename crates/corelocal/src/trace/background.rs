@@ -37,19 +37,19 @@ use crate::sys::futex::{Deadline, Scope};
 use crate::sys::thread::signals;
 use crate::sys::{Errno, sleep};
 
-/// How long it sleeps between looks for full buffers: with 16 MiB of memory or more, else less.
+/// The thread's longest sleep between looks for full buffers; with less than 16 MiB of memory it is shorter.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest interval between two flushes.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
-/// The length that a file may have at least.
+/// The least length that a file's limit may be set to.
 const LEAST_FILE: u64 = 2 << 20;
-/// How long a flush waits.
+/// The time for which a flush waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 static DUMP_IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether the thread has a file.
 static IS_TO_DISK: AtomicBool = AtomicBool::new(false);
-/// Flushes that were asked for, and that are done; the error number of the last one.
+/// The number of flushes that were requested; below it those that are done, and the last one's error.
 static FLUSHES: AtomicU32 = AtomicU32::new(0);
 static FLUSHED: AtomicU32 = AtomicU32::new(0);
 static FLUSH_ERROR: AtomicI32 = AtomicI32::new(0);

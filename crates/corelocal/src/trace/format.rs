@@ -41,20 +41,20 @@ pub const MOST_SITES: usize = 4095;
 pub const BUFFER_LEN: usize = 64 << 10;
 /// The length of a buffer's header.
 pub const BUFFER_HEADER_LEN: usize = 128;
-/// In place of a site's number: the record says which thread runs where.
+/// The value in place of a site's number that marks a context record: which thread runs on which cpu.
 pub const CONTEXT: u16 = 0;
-/// In place of a site's number: the thread goes on in another span.
+/// The value in place of a site's number that marks a change of the thread's current span.
 pub const CURRENT: u16 = 1 << 14;
-/// Added to a site's number: the span ends.
+/// The bit in a site's number that marks the end of a span.
 pub const SPAN_END: u16 = 1 << 15;
 /// The most bytes of fields in a record.
 pub const MOST_BYTES: usize = 8 * MOST_WORDS - 4;
 /// The most words of a record, without the time.
 pub const MOST_WORDS: usize = 62;
 
-/// Where the header has its fields: their offsets in bytes. All are words of 64 bits.
+/// The offsets of the header's fields in bytes. All are words of 64 bits.
 pub mod header {
-    /// [`MAGIC`](super::MAGIC).
+    /// The word [`MAGIC`](super::MAGIC).
     pub const MAGIC: usize = 0;
     /// The offset of the first buffer.
     pub const BUFFERS_AT: usize = 8;
@@ -62,7 +62,7 @@ pub mod header {
     pub const BUFFERS: usize = 16;
     /// The number of sites that are described.
     pub const SITES: usize = 24;
-    /// The process.
+    /// The process id.
     pub const PROCESS: usize = 32;
     /// Not 0 in a packed file, whose buffers are as long as they are used: [`DUMP`](super::DUMP) or
     /// [`STREAM`](super::STREAM).
@@ -71,31 +71,31 @@ pub mod header {
     pub const REALTIME: usize = 48;
     /// Ticks and CLOCK_MONOTONIC in nanoseconds at the start.
     pub const START: usize = 56;
-    /// The same when the file was written; 0 in memory.
+    /// Ticks and CLOCK_MONOTONIC when the file was written; 0 in memory.
     pub const END: usize = 72;
-    /// Lost events, by [`Lost`](crate::trace::Lost).
+    /// The numbers of lost events, by [`Lost`](crate::trace::Lost).
     pub const LOST: usize = 88;
-    /// How often buffers were begun.
+    /// The number of times that buffers were begun.
     pub const TICKETS: usize = 96;
-    /// The buffers in use: the first ones.
+    /// The number of buffers in use, which are the first ones.
     pub const IN_USE: usize = 104;
     /// 1 if full buffers wait for a reader, that copies them to a file.
     pub const IS_DRAINED: usize = 112;
-    /// How often buffers were handed over to that reader.
+    /// The number of times that buffers were handed over to that reader.
     pub const HANDED_OVER: usize = 120;
     /// A futex word (32 bits): the background thread sleeps on it, and each request adds 1.
     pub const WORK: usize = 128;
     /// The least age of events that are kept, in nanoseconds.
     pub const MIN_AGE: usize = 136;
-    /// How many rules say which sites are on: see [`RULE_LEN`](super::RULE_LEN).
+    /// The number of rules that switch sites: see [`RULE_LEN`](super::RULE_LEN).
     pub const RULES: usize = 144;
     /// 1 if ticks are those of the time stamp counter, 0 if they are nanoseconds.
     pub const IS_COUNTED: usize = 152;
-    /// Counts requests of other processes.
+    /// The number of requests of other processes.
     pub const REQUESTED: usize = 160;
     /// The number of the request that was answered last (32 bits, a futex word).
     pub const ANSWERED: usize = 168;
-    /// The answer: how many sites match, or all ones.
+    /// The answer: the number of sites that match, or all ones.
     pub const ANSWER: usize = 176;
     /// 1 if there is a background thread, which answers.
     pub const HAS_THREAD: usize = 184;
@@ -103,13 +103,13 @@ pub mod header {
     pub const DISK_ERROR: usize = 192;
     /// A random number that makes ids of spans those of this process: see `TraceParent`.
     pub const SPAN_KEY: usize = 200;
-    /// Counts buffers that were given back: by their owners, or by the reader that copies them to a file.
+    /// The number of times that owners, or the reader that copies buffers to a file, gave a buffer back.
     pub const GIVEN_BACK: usize = 208;
-    /// Lost events that records of [`LOST`](super::LOST_NAME) have told.
+    /// The number of lost events that records of [`LOST`](super::LOST_NAME) have reported.
     pub const TOLD: usize = 216;
-    /// CLOCK_MONOTONIC in nanoseconds of the first loss that none has told; 0: none.
+    /// CLOCK_MONOTONIC in nanoseconds of the first unreported loss; 0 if there is none.
     pub const LOST_SINCE: usize = 224;
-    /// Buffers of a flight recorder that were begun again, and the bytes of records that they had.
+    /// The number of buffers that a flight recorder has overwritten, and below it the bytes of records in them.
     pub const OVERWRITTEN: usize = 232;
     /// See [`OVERWRITTEN`].
     pub const OVERWRITTEN_BYTES: usize = 240;
@@ -119,7 +119,7 @@ pub mod header {
     pub const SITES_LEFT_OUT: usize = 256;
     /// The length in bytes of a file whose buffers follow to its end; 0 if it is not known.
     pub const LEN: usize = 264;
-    /// How such a file ends: [`OPEN_END`](super::OPEN_END) or [`FLUSHED`](super::FLUSHED); 0 if that is not known.
+    /// The end of such a file: [`OPEN_END`](super::OPEN_END) or [`FLUSHED`](super::FLUSHED); 0 if it is unknown.
     pub const ENDING: usize = 272;
     /// Records that were in memory, and could not be written to such a file so far.
     pub const UNWRITTEN: usize = 280;
@@ -160,13 +160,13 @@ pub const RULE_LEN: usize = 128;
 /// The maximum number of rules.
 pub const MOST_RULES: usize = (HEADER_LEN - header::FIRST_RULE) / RULE_LEN;
 
-/// Where a buffer's header has its fields. All are words of 64 bits.
+/// The offsets of the fields of a buffer's header. All are words of 64 bits.
 pub mod buffer {
     /// Bytes in use, the header's included. The commit of each record is a store to this word.
     pub const USED: usize = 0;
     /// The number of the last [`CONTEXT`](super::CONTEXT), and the cpu.
     pub const OWNER: usize = 8;
-    /// Counts the buffers that were begun; 0 while one is made ready.
+    /// The number of the buffer among all that were begun; 0 while it is made ready.
     pub const TICKET: usize = 16;
     /// [`FREE`](super::FREE), [`OPEN`](super::OPEN) or [`FULL`](super::FULL).
     pub const STATE: usize = 24;
@@ -215,14 +215,14 @@ pub enum Type {
     Str = b's',
     /// `&[u8]`.
     Bytes = b'y',
-    /// A letter of another type, and a value of it; or 0, and none.
+    /// The letter of another type and a value of it; or 0 and no value.
     Any = b'a',
     /// `Duration`: nanoseconds, as `u64`.
     Duration = b'D',
 }
 
 impl Type {
-    /// All.
+    /// All values, in order.
     pub const ALL: [Type; 15] = [
         Type::U8,
         Type::U16,
@@ -290,28 +290,28 @@ impl FieldType {
     }
 }
 
-/// Before the letter of a type: an array of it.
+/// The character before a type's letter that makes it an array.
 pub const ARRAY: u8 = b'[';
-/// In the length of a string, blob or array: only its beginning was recorded.
+/// The bit in the length of a string, blob or array that says that only its beginning was recorded.
 pub const WAS_CUT: u16 = 1 << 15;
 
-/// Where a site has what it is; its first byte is 1 when the description is complete.
+/// The offset of a site's kind. The site's first byte is 1 when the description is complete.
 pub const SITE_KIND: usize = 1;
-/// Where a site says whether it is on: 1, or 0.
+/// The offset of the byte that is 1 while the site is on.
 pub const SITE_IS_ON: usize = 2;
-/// Where a site has its [`Level`], or 0.
+/// The offset of a site's [`Level`], or 0.
 pub const SITE_LEVEL: usize = 3;
-/// Where a site has the length of its text, in bytes: 32 bits.
+/// The offset of the length of a site's text, in bytes: 32 bits.
 pub const SITE_TEXT_LEN: usize = 4;
-/// Where a site has the number of its lost events: 64 bits.
+/// The offset of the number of a site's lost events: 64 bits.
 pub const SITE_LOST: usize = 8;
-/// Where a site says how many events there are for each that is recorded, as a rule: 32 bits. 0 is the same as 1.
+/// The offset of a site's sampling interval: one of so many events is recorded. 32 bits; 0 is the same as 1.
 pub const SITE_EVERY: usize = 16;
 /// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of
 /// its type, and its name.
 pub const SITE_TEXT: usize = 32;
 
-/// What a site records.
+/// The kind of records that a site makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -330,7 +330,7 @@ impl Kind {
     }
 }
 
-/// How severe an event is, or how detailed a span.
+/// The severity of an event, or the detail of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -340,14 +340,14 @@ pub enum Level {
     Warn = 2,
     /// Information.
     Info = 3,
-    /// For debugging.
+    /// Details for debugging.
     Debug = 4,
-    /// The finest.
+    /// The most detailed level.
     Trace = 5,
 }
 
 impl Level {
-    /// All.
+    /// All values, in order.
     pub const ALL: [Level; 5] =
         [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
 
@@ -368,9 +368,9 @@ impl Level {
     }
 }
 
-/// What the static of a site begins with, in the data of a program's file.
+/// The bytes that a site's static begins with, in the data of a program's file.
 pub const LINKED_MARKER: [u8; 16] = *b"corelocal\0site\x012";
-/// Where such a static has its text.
+/// The offset of the text in such a static.
 #[cfg(target_pointer_width = "64")]
 pub const LINKED_TEXT: usize = 72;
 #[cfg(target_pointer_width = "32")]

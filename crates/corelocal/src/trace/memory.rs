@@ -26,7 +26,7 @@ use crate::sys::file::shared_memory::{self, Place};
 use crate::sys::memory::{lazy_mapping, pages};
 use crate::sys::{self, Errno};
 
-/// Where buffers begin: after the header and the sites, on a boundary of their own length.
+/// The offset of the first buffer: after the header and the sites, on a boundary of the buffers' length.
 const BUFFERS_AT: usize = (HEADER_LEN + MOST_SITES * SITE_LEN).next_multiple_of(BUFFER_LEN);
 /// The buffers that a recording with a minimum age begins with.
 const FIRST_IN_USE: usize = 4;
@@ -38,13 +38,13 @@ pub(super) struct Recording {
     buffers: usize,
 }
 
-/// What every fork wipes, beside the slots.
+/// The memory that every fork wipes, beside the slots.
 #[repr(C)]
 struct Own {
     is_here: AtomicU64,
     is_made_in_child: AtomicU64,
     rules_are_changed: AtomicU64,
-    /// How many buffers had been given back, plus 1, when a search found none.
+    /// The number of buffers given back, plus 1, at the last search that found none.
     none_at: AtomicU64,
     lanes: [AtomicPtr<Buffer>; 16],
 }
@@ -60,10 +60,10 @@ static EARLY_LOST: AtomicU64 = AtomicU64::new(0);
 
 /// The words of the cores' buffers. Bound from the start of a recording on, with and without a counted clock.
 pub(super) static SLOTS: Slots = Slots::new();
-/// The same, for sections that read the counter. Bound only if records have its time.
+/// The words of the cores' buffers, for sections that read the counter. Bound only if records have its time.
 pub(super) static STAMPED: Slots = Slots::new();
 
-/// By what a recording was started.
+/// The cause that started a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum By {

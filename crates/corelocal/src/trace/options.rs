@@ -19,7 +19,7 @@ use crate::sys::{self, Errno};
 pub struct Options<'a> {
     pub(super) buffers: usize,
     pub(super) file: Option<&'a str>,
-    /// Nanoseconds.
+    /// The least age of events that are kept, in nanoseconds.
     pub(super) min_age: u64,
     pub(super) is_for_children: bool,
     pub(super) is_coarse: bool,
@@ -28,15 +28,15 @@ pub struct Options<'a> {
     pub(super) background: Background<'a>,
 }
 
-/// What the background thread has to do.
+/// The tasks of the background thread.
 #[cfg(feature = "std")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Background<'a> {
     pub(super) is_wanted: bool,
     pub(super) disk: Option<&'a str>,
-    /// How often buffers that are not full are written.
+    /// The time after which buffers that are not full are written.
     pub(super) flush_interval: Duration,
-    /// How long a file may be, and how many are kept.
+    /// The maximum length of a file, and below it the number of files that are kept.
     pub(super) max_file_bytes: u64,
     pub(super) files: u32,
     pub(super) dumps: Option<&'a str>,
@@ -249,11 +249,11 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Why no recording was started.
+/// The reason why no recording was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// One was started before: there is one in a process.
+    /// A recording was started before: a process has one.
     AlreadyStarted,
     /// The kernel gives no shared memory (memfd_create(2), mmap(2)), or none that a fork wipes.
     NoMemory(Errno),
@@ -261,7 +261,7 @@ pub enum StartError {
     NoFile(Errno),
     /// Dumps on a signal, on a panic or at exit need a path, by [`dump_to`](Options::dump_to).
     NoPath,
-    /// The signal is none that a program may handle, or the program handles it already.
+    /// Programs cannot handle the signal, or this one handles it already.
     NoSignal,
     /// The background thread cannot be started, or has no pipe.
     NoThread(Errno),

@@ -32,7 +32,7 @@ use crate::cid::{self, Cid};
 use crate::clock;
 use crate::rseq::{self, Exit};
 
-/// How often a buffer is made ready for one event.
+/// The number of buffers that are tried for one event.
 const ATTEMPTS: u32 = 16;
 
 /// Records an event of a registered site that is on.

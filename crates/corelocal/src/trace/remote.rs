@@ -16,7 +16,7 @@ use crate::sys::file::trust::{self, Owners, Rule};
 use crate::sys::futex::{Deadline, Scope};
 use crate::sys::{Errno, sleep};
 
-/// How long a request waits.
+/// The time for which a request waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The recording of another process.

@@ -19,12 +19,12 @@ use super::format::{
 };
 use crate::sys::file::shared_memory;
 
-/// Words of a context's record, with the time.
+/// The number of words in a context record, with the time.
 pub(super) const CONTEXT_WORDS: usize = 6;
-/// The word of its span.
+/// The index of the span's word in such a record.
 const SPAN: usize = 5;
 
-/// How long files may be, and how many are kept.
+/// The maximum length of files, and the number that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Rotation {
     pub(super) path: PathBuf,

@@ -18,14 +18,14 @@ use super::site::{self, Site};
 const ON: u8 = 1;
 const OFF: u8 = 2;
 const PART: u8 = 3;
-/// Where a rule of a part has how many events there are for each that is recorded.
+/// The offset of the sampling interval in a sampling rule.
 const EVERY: usize = RULE_LEN - 4;
-/// The version of the rules is counted in these; their number is below it.
+/// The unit of the version, which stands above the number of rules in the word.
 const VERSION: u64 = 1 << 16;
-/// How often a thread looks whether another one is ready.
+/// The number of looks at whether another thread is ready.
 const LOOKS: u32 = 10_000;
 
-/// Why sites were not switched.
+/// The reason why sites were not switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SwitchError {

@@ -40,13 +40,13 @@ const TEXT_LEN: usize = SITE_LEN - SITE_TEXT;
 pub struct Site {
     marker: [u8; LINKED_MARKER.len()],
     kind: Kind,
-    /// A [`Level`], or 0.
+    /// The site's [`Level`], or 0.
     level: u8,
     name_len: u32,
     state: AtomicU32,
     number: AtomicU32,
     len: AtomicU32,
-    /// How many events there are for each that is recorded, as a rule.
+    /// The sampling interval: one of so many events is recorded.
     every: AtomicU32,
     name: &'static str,
     next: AtomicPtr<Site>,
@@ -89,7 +89,7 @@ const fn printable(byte: u8) -> u8 {
 /// The site that was registered last.
 static LAST: AtomicPtr<Site> = AtomicPtr::new(null_mut());
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// Sites that have no number.
+/// The number of sites that have no number of their own.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// Returns how many sites have no number, since there are too many.

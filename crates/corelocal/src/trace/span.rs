@@ -294,7 +294,7 @@ macro_rules! task_span {
     };
 }
 
-/// For [`span!`] and [`task_span!`].
+/// The part that [`span!`] and [`task_span!`] share.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __begin {

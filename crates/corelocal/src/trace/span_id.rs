@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::arch::{self, own_words};
 use crate::sys::thread::serial;
 
-/// The id of a span; or of none, which is 0.
+/// The id of a span; 0 stands for no span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpanId(u64);
 
 impl SpanId {
-    /// No span.
+    /// The id that stands for no span.
     pub const NONE: SpanId = SpanId(0);
 
     /// Returns it as a number, to be passed on.

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{self, Ticks};
 
-/// Relaxed: partner is `publish` of the recording (1).
+/// Whether times are coarse. Relaxed: partner is `publish` of the recording (1).
 static IS_COARSE: AtomicBool = AtomicBool::new(false);
 
 /// Chooses the unit.

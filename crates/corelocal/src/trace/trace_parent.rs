@@ -40,7 +40,7 @@ pub struct TraceParent {
     flags: u8,
 }
 
-/// It is no `traceparent` of version 00, or a later one that begins as that does.
+/// The error for a text that is no `traceparent` of version 00 or compatible with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseTraceParentError;
 

@@ -22,12 +22,12 @@ use crate::sys;
 use crate::sys::file::stderr::Line;
 use crate::sys::thread::signals;
 
-/// Where dumps go.
+/// The path of dumps.
 static DUMPS: OnceLock<String> = OnceLock::new();
 static DUMPS_MADE: AtomicU64 = AtomicU64::new(0);
 /// The least nanoseconds between two dumps of slow spans.
 static PAUSE: AtomicU64 = AtomicU64::new(0);
-/// When the last one was asked for, of CLOCK_MONOTONIC.
+/// The time of the last dump of a slow span, by CLOCK_MONOTONIC.
 static LAST_SLOW: AtomicU64 = AtomicU64::new(0);
 /// The process that has started the recording.
 static PROCESS: AtomicU64 = AtomicU64::new(0);
@@ -81,7 +81,7 @@ pub(super) fn start(background: &Background<'_>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What the process is asked for before it ends.
+/// The bit that requests a flush before the process ends.
 const FLUSH: u32 = 1;
 const TERM: u32 = 2;
 static ENDING: AtomicU32 = AtomicU32::new(0);
@@ -170,7 +170,7 @@ pub(super) fn dump_now() {
     }
 }
 
-/// A span, or any other value, whose life is measured: see [`dump_if_slow`].
+/// A span, or any other value, whose lifetime is measured: see [`dump_if_slow`].
 #[derive(Debug)]
 #[must_use = "the span ends when this is dropped: bind it to a name"]
 pub struct DumpIfSlow<S> {

@@ -22,26 +22,26 @@ use crate::primitive::global::{AtomicI64, AtomicUsize, Ordering};
 
 /// The largest credit.
 const LARGEST_CREDIT: usize = 16 << 10;
-/// The credits of all cores are at most such a part of the hard limit, and so is what the total leaves of it.
+/// The divisor of the hard limit that bounds the credits of all cores together.
 const CREDITS: usize = 16;
 
-/// Whether bytes are reserved.
+/// The outcome of reserving bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Of the core's credit.
+    /// They were taken from the core's credit.
     Near,
-    /// Of the total.
+    /// They were added to the total.
     Charged,
-    /// Of the total, which has reached the soft limit by it.
+    /// They were added to the total, which has reached the soft limit by it.
     Due,
-    /// There is none.
+    /// The hard limit leaves no room for them.
     None,
 }
 
 pub(super) struct Budget {
     near: Word,
     total: AtomicI64,
-    /// Smaller items use the core's credit; 0 before the first call.
+    /// The largest size that is taken from a core's credit; 0 before the first call.
     credit: AtomicUsize,
     soft: AtomicUsize,
     hard: AtomicUsize,

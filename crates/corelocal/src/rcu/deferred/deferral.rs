@@ -5,9 +5,9 @@
 use core::mem::{self, MaybeUninit};
 use std::boxed::Box;
 
-/// Dropped without being run, its function is leaked.
+/// A deferred function with its data. If it is dropped without being run, the function is leaked.
 pub(super) struct Deferral {
-    /// Runs the function of this data.
+    /// The code that runs the function of this data.
     run: unsafe fn(Data),
     data: Data,
     bytes: usize,

@@ -48,10 +48,10 @@ const _: () = assert!(Identity::BITS < 63);
 // SAFETY: `batch` is accessed by the runner only. (1)
 unsafe impl Sync for Runners {}
 
-/// The calling thread is the runner while this exists.
+/// The right to run deferred functions, which the calling thread has while this exists.
 pub(super) struct Runner<'a> {
     runners: &'a Runners,
-    /// The batch of a runner that is gone was lost.
+    /// Whether a fork left the last runner behind, and its batch with it.
     pub(super) has_lost: bool,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// A deferred function that a thread is in. (2)
+/// A deferred function that the thread is running. (2)
 struct Frame {
     domain: Key,
     outer: *const Frame,

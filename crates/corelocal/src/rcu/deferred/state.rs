@@ -12,27 +12,27 @@ use crate::percpu::Queue;
 use crate::primitive::global::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::sys::Errno;
 
-/// What a domain defers.
+/// The deferred functions of a domain.
 pub(in crate::rcu) struct Deferred {
     pub(super) queues: [Queue<Deferral>; 2],
     pub(super) budget: Budget,
     pub(super) runners: Runners,
     pub(super) takes: AtomicU64,
     pub(super) runs: AtomicU64,
-    /// `barrier` waits until so many batches have run.
+    /// The number of batches that the callers of `barrier` wait for.
     pub(super) wanted: AtomicU64,
     pub(super) panics: AtomicU64,
     /// The generation of the process whose bytes are counted; 0 before the first call. (3)
     pub(super) counted_in: AtomicU32,
     /// 1 if the background thread does not run the functions.
     pub(super) is_on_caller: AtomicU32,
-    /// The error with which the kernel refused the last grace period; 0 if it did not.
+    /// The error with which the kernel refused the last grace period; 0 if there was none.
     pub(super) refused: AtomicU32,
     /// Counts batches that have run; threads that wait for them sleep on it.
     pub(super) room: AtomicU32,
     /// The next domain in the list of all that have deferred something (`thread.rs`): a `Domain`.
     pub(super) next: AtomicPtr<()>,
-    /// 1 once the domain is in that list.
+    /// 1 once the domain is in the list of all domains with deferred functions.
     pub(super) is_listed: AtomicU32,
 }
 

@@ -30,16 +30,16 @@ use crate::sys::futex::{Deadline, Scope};
 use crate::sys::sleep;
 use crate::sys::thread::signals;
 
-/// How long it collects items before it begins a grace period, unless a soft limit is reached.
+/// The time for which the thread collects items before it begins a grace period, unless a soft limit is reached.
 const COLLECT: Duration = Duration::from_millis(2);
-/// How long it pauses while guards are in the way: at first, and at most.
+/// The thread's first and longest pause while guards hold up a grace period.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
 /// All domains that have deferred something.
 static DOMAINS: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
-/// Counts reasons for the thread to look; it sleeps on it.
+/// A futex word on which the thread sleeps. Each reason to look adds 1.
 static WORK: AtomicU32 = AtomicU32::new(0);
-/// How often libc made no thread.
+/// The number of times that the thread could not be started.
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// The generation above one of the states below. (1)

@@ -25,13 +25,13 @@ struct Faults {
 
 struct Model {
     current: AtomicU32,
-    /// By place and period.
+    /// The readers that have begun, by place and period.
     begun: [[AtomicI64; 2]; 3],
     ended: [[AtomicI64; 2]; 3],
     faults: Faults,
     is_draining: AtomicU32,
     progress: Progress,
-    /// Which of the objects is published.
+    /// The index of the published object.
     published: AtomicU32,
     objects: [UnsafeCell<u32>; 3],
 }

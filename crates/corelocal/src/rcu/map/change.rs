@@ -14,7 +14,7 @@ use crate::rcu::guard::Guard;
 
 /// The key is in the map: see [`RcuHashMap::try_insert`].
 pub struct Occupied<'g, V> {
-    /// The value that is there.
+    /// The value that is in the map.
     pub current: &'g V,
     /// The value that was not inserted.
     pub not_inserted: V,
@@ -34,7 +34,7 @@ impl<V> fmt::Display for Occupied<'_, V> {
 
 impl<V> core::error::Error for Occupied<'_, V> {}
 
-/// What [`RcuHashMap::compute`] is to do with a key.
+/// The operation that [`RcuHashMap::compute`] performs on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<V, T = ()> {
     /// Inserts this value, or replaces the present one.
@@ -45,21 +45,21 @@ pub enum Operation<V, T = ()> {
     Abort(T),
 }
 
-/// What [`RcuHashMap::compute`] has done.
+/// The outcome of [`RcuHashMap::compute`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Compute<'g, K, V, T = ()> {
-    /// There was none, and this is in the map.
+    /// The key was absent, and has been inserted.
     Inserted(&'g K, &'g V),
     /// A value was replaced.
     Updated {
-        /// What was replaced.
+        /// The old key and value.
         old: (&'g K, &'g V),
-        /// What is in the map.
+        /// The new key and value.
         new: (&'g K, &'g V),
     },
-    /// This was removed.
+    /// The key was removed, with this value.
     Removed(&'g K, &'g V),
-    /// The key was to be removed, and is not there.
+    /// The key was to be removed, and is not in the map.
     Missing,
     /// Nothing was changed.
     Aborted(T),
@@ -69,7 +69,7 @@ pub enum Compute<'g, K, V, T = ()> {
 #[derive(Clone, Copy)]
 enum Expected<K, V> {
     Any,
-    /// This one; null for none.
+    /// This entry; null means that the key must be absent.
     This(*mut Entry<K, V>),
 }
 
@@ -82,15 +82,15 @@ impl<K, V> Expected<K, V> {
     }
 }
 
-/// What a change did.
+/// The outcome of a change.
 pub(super) struct Changed<K, V> {
     /// The entry that was there, which the caller now owns; null if there was none.
     before: *mut Entry<K, V>,
-    /// The bucket is now such that the table may be too full, or too long.
+    /// Whether the bucket suggests that the table has too few or too many buckets.
     is_noteworthy: bool,
 }
 
-/// Why an entry was not put: the entry that is there instead, and the new one.
+/// The present entry, which was not the expected one, and the new one.
 type NotPut<K, V> = (*mut Entry<K, V>, Box<Entry<K, V>>);
 
 impl<K, V, S> RcuHashMap<K, V, S>

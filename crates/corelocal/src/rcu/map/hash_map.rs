@@ -78,10 +78,10 @@ pub struct RcuHashMap<K, V, S = RandomState> {
     /// The identity of the thread that moves buckets; 0 if there is none. (2)
     pub(super) mover: AtomicU64,
     pub(super) hasher: UnsafeCell<MaybeUninit<S>>,
-    /// Makes the hasher before the first insertion, if it was not given. (4)
+    /// The function that makes the hasher before the first insertion; `None` if a hasher was given. (4)
     pub(super) make: Option<fn() -> S>,
     pub(super) domain: &'static Domain,
-    /// Keys and values go to the threads that free them, and readers share them.
+    /// Makes the map own its entries: keys and values go to the threads that free them, and readers share them.
     owned: PhantomData<Entry<K, V>>,
 }
 

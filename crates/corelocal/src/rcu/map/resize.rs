@@ -13,10 +13,10 @@ use crate::sys::forks::Identity;
 const FEWEST: usize = 4;
 /// A bucket with more keys on average is too full.
 const FULL: usize = 3;
-/// A table of which each bucket has fewer keys than one of so many is too long.
+/// A table with fewer keys than its buckets divided by this is too long.
 const SPARSE: usize = 2;
 
-/// The calling thread moves buckets while this exists.
+/// The right to move buckets, which the calling thread has while this exists.
 pub(super) struct Mover<'a, K, V, S>(&'a RcuHashMap<K, V, S>);
 
 impl<K, V, S> Drop for Mover<'_, K, V, S> {
@@ -87,7 +87,7 @@ impl<K, V, S> RcuHashMap<K, V, S> {
     }
 }
 
-/// Moves of buckets.
+/// Growing, shrinking and moving buckets.
 impl<K, V, S> RcuHashMap<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,

@@ -45,13 +45,13 @@ const TAG_BITS: u32 = 8;
 const ONES: u64 = 0x01_01_01_01_01;
 /// The highest bit of each tag.
 const HIGHS: u64 = ONES << (TAG_BITS - 1);
-/// In the tags of the first bucket of a chain: its entries are in the next table.
+/// The bit in the tags of a chain's first bucket that says that its entries are in the next table.
 const MOVED: u64 = 1 << 63;
 
 #[repr(C, align(64))]
 struct Bucket<K, V> {
     tags: AtomicU64,
-    /// That of the first bucket protects the whole chain.
+    /// The bucket's lock. The lock of the first bucket protects the whole chain.
     lock: Mutex<()>,
     slots: [AtomicPtr<Entry<K, V>>; SLOTS],
     /// More slots of the same bucket; null if there are none.
@@ -167,10 +167,10 @@ impl<K, V> Drop for Bucket<K, V> {
     }
 }
 
-/// A power of two of buckets. Dropped, it frees them, and no entry.
+/// A table of buckets, whose number is a power of two. Dropping it frees the buckets, but no entry.
 pub(super) struct Table<K, V> {
     buckets: Box<[Bucket<K, V>]>,
-    /// Where buckets are moved; null before a move begins. (3)
+    /// The table that buckets are moved to; null before a move begins. (3)
     next: AtomicPtr<Table<K, V>>,
 }
 
@@ -190,7 +190,7 @@ impl Class {
 /// A bucket whose lock the caller has, and which has not been moved.
 pub(super) struct Locked<'a, K, V> {
     bucket: &'a Bucket<K, V>,
-    /// Its owner was left behind by a fork, so what that thread counted may be incomplete.
+    /// Whether a fork left the lock's owner behind, whose counts may be incomplete.
     pub(super) is_recovered: bool,
     _lock: MutexGuard<'a, ()>,
 }

@@ -65,7 +65,7 @@ where
     }
 }
 
-/// What `retain` has removed. Dropped, it is deferred.
+/// The entries that `retain` has removed. Dropping this defers their freeing.
 struct AllRemoved<'a, K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// The same for a map that is shared: `(&map).extend(…)`.
+/// Extends a map through a shared reference: `(&map).extend(…)`.
 impl<K, V, S> Extend<(K, V)> for &RcuHashMap<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,

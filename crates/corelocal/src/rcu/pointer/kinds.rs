@@ -11,9 +11,9 @@ use std::sync::Arc;
 ///   pointer.
 /// - `borrow` returns a reference that is valid as long as the value is not dropped.
 pub unsafe trait Pointer: Sized {
-    /// What it points to.
+    /// The type that it points to.
     type Target;
-    /// A reference to that; an `Option` of one for an `Option`.
+    /// A reference to the target; an `Option` of one for an `Option`.
     type Ref<'g>: Copy
     where
         Self: 'g;
@@ -56,7 +56,7 @@ pub unsafe trait Shared: Pointer {
     unsafe fn clone_raw(at: *mut Self::Target) -> Self;
 }
 
-/// The pointers that are never null.
+/// Implements the traits for pointers that are never null.
 macro_rules! plain {
     ($($pointer:ident)+) => {
         $(

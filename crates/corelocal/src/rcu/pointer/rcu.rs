@@ -66,7 +66,7 @@ unsafe impl<P: Pointer + Send> Send for Rcu<P> where P::Target: Send + Sync {}
 impl<P: Pointer> UnwindSafe for Rcu<P> where P::Target: RefUnwindSafe {}
 impl<P: Pointer> RefUnwindSafe for Rcu<P> where P::Target: RefUnwindSafe {}
 
-/// What [`Rcu::compare_and_swap`] found in place of the expected version.
+/// The error of [`Rcu::compare_and_swap`]: another version was current than the expected one.
 pub struct NotCurrent<'g, P: Pointer + 'g> {
     /// The version that is current.
     pub current: P::Ref<'g>,
@@ -292,7 +292,7 @@ where
     }
 }
 
-/// A version that is current no more. Dropped, it is freed.
+/// A version that is no longer current. Dropping this frees it.
 struct Old<P: Pointer>(*mut P::Target);
 
 // SAFETY: it stands for a `P`.

@@ -4,10 +4,10 @@
 /// Whether critical sections exist for this architecture.
 pub(crate) const SECTIONS: bool = false;
 
-/// No signature: nothing is ever registered.
+/// The signature that stands for none: no thread is ever registered.
 pub(crate) const SIGNATURE: u32 = 0;
 
-/// No area of our own.
+/// The length of our own rseq area: there is none.
 pub(crate) const OWN_AREA_LEN: usize = 0;
 
 /// Reads one of several words that are written once, when the program is loaded.
@@ -18,7 +18,7 @@ macro_rules! load_settled {
 }
 pub(crate) use load_settled;
 
-/// The first two of them, the first one first.
+/// Reads the first two such words, the first one first.
 macro_rules! load_settled_pair {
     ($words:path) => {
         // Acquire: partner is the Release with which they are settled.
@@ -101,7 +101,7 @@ pub(crate) fn read_own_word(_at: usize) -> u32 {
     0
 }
 
-/// A plain fork, which does what `vfork` promises.
+/// Calls a plain fork, which keeps the promises of `vfork`.
 #[cfg(not(any(loom, miri)))]
 macro_rules! vfork {
     ($before:path, $after:path) => {{

@@ -13,7 +13,7 @@ pub(crate) const SECTIONS: bool = true;
 /// The signature glibc registers with and the kernel demands before each abort handler.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
 
-/// Bytes of our own area: the largest registration it can hold.
+/// The length of our own rseq area in bytes: the largest registration that it can hold.
 pub(crate) const OWN_AREA_LEN: usize = 64;
 
 // The name carries the version: two versions of this crate in one program must not share one.

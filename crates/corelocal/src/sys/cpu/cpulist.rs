@@ -9,16 +9,16 @@
 use super::cpuset::IdSet;
 use core::fmt;
 
-/// Why a list of cpus or nodes could not be understood.
+/// The error in a list of cpus or nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseListError {
     /// Offset, in bytes, of the first byte that does not fit.
     pub at: usize,
-    /// What is wrong there.
+    /// The kind of the error.
     pub problem: ListProblem,
 }
 
-/// What is wrong with a list of cpus or nodes.
+/// The kinds of errors in a list of cpus or nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ListProblem {
@@ -66,7 +66,7 @@ pub(crate) struct Parser<const WORDS: usize> {
 enum State {
     Start,
     Inside,
-    /// After the newline: nothing may follow.
+    /// The newline was read, after which the text must end.
     Ended,
 }
 

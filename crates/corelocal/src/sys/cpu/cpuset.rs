@@ -157,7 +157,7 @@ impl<'a, const WORDS: usize> IntoIterator for &'a IdSet<WORDS> {
 pub struct Iter<'a> {
     words: &'a [u64],
     index: usize,
-    /// What is left of `words[index]`.
+    /// The bits of `words[index]` that were not returned yet.
     rest: u64,
 }
 

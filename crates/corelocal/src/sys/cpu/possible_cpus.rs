@@ -6,12 +6,12 @@ use core::ffi::CStr;
 use crate::sys::file::File;
 use crate::sys::syscall::syscall;
 
-/// Ids beyond this are not met: `CONFIG_NR_CPUS` ends here.
+/// The maximum number of cpus: that of `CONFIG_NR_CPUS`.
 const MOST: u32 = 8192;
 const POSSIBLE: &CStr = c"/sys/devices/system/cpu/possible";
 const HAS_CPU: &CStr = c"/sys/devices/system/node/has_cpu";
 const HAS_MEMORY: &CStr = c"/sys/devices/system/node/has_memory";
-/// A list has 64 KiB at most: sysfs shows no longer one.
+/// The maximum number of reads of a list: sysfs shows at most 64 KiB.
 const MOST_READS: usize = 1024;
 
 /// Returns one more than the highest possible cpu id, from /sys, else from the size of the kernel's cpu
@@ -101,7 +101,7 @@ fn affinity(mask: &mut Mask) -> Option<usize> {
 struct Highest {
     /// One more than the largest number; 0 before there is one.
     above: u32,
-    /// Of the number whose digits come now.
+    /// The number whose digits are being read.
     current: u32,
 }
 
@@ -121,10 +121,10 @@ impl Highest {
 #[derive(Default)]
 struct Bits {
     bits: u64,
-    /// Where a range began whose end is not known yet, if `has_first`.
+    /// The first number of a range whose end was not read yet, if `has_first`.
     first: u32,
     has_first: bool,
-    /// The number whose digits come now, if `has_current`.
+    /// The number whose digits are being read, if `has_current`.
     current: u32,
     has_current: bool,
 }

@@ -13,11 +13,11 @@ const LINE_BYTES: usize = 2048;
 pub(crate) struct Lines {
     file: File,
     buffer: [u8; LINE_BYTES],
-    /// Where the unread part of the buffer begins and ends.
+    /// The start of the buffer's unread part, and below it the end.
     start: usize,
     end: usize,
     at_end: bool,
-    /// How many bytes may still be read.
+    /// The number of bytes that may still be read.
     left: usize,
 }
 

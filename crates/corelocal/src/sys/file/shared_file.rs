@@ -31,7 +31,7 @@ use crate::sys::errno::Errno;
 
 /// The byte whose lock makes a process the writer.
 const WRITER: i64 = 1 << 40;
-/// Where the bytes begin that stand for processes.
+/// The first of the bytes whose locks stand for processes.
 const NAMES: i64 = 1 << 41;
 const NAMES_LEN: i64 = 1 << 32;
 /// The file system of files of huge pages (`HUGETLBFS_MAGIC`).
@@ -40,7 +40,7 @@ const HUGETLBFS: u32 = 0x9584_58f6;
 /// An open file.
 pub(crate) struct SharedFile(c_int);
 
-/// What `fstat` tells of a file, as far as it is of use here.
+/// The results of `fstat` that are used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileStatus {
     pub(crate) len: u64,
@@ -50,14 +50,14 @@ pub(crate) struct FileStatus {
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) owner: u32,
-    /// How many names it has; none in memory without a name.
+    /// The number of the file's names; 0 for unnamed memory.
     pub(crate) links: u64,
-    /// Device and inode: which file it is.
+    /// The file's identity: device and inode.
     pub(crate) identity: (u64, u64),
 }
 
 impl SharedFile {
-    /// What every file is opened with.
+    /// The flags with which every file is opened.
     const FLAGS: c_int = libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
     /// Opens a file or device for reading, if it is as the rule demands.

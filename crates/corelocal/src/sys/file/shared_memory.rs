@@ -13,12 +13,12 @@ use super::{File, PathBuf};
 use crate::sys::errno::Errno;
 use crate::sys::memory::pages::call;
 
-/// Where the memory is.
+/// The place of the memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// In a file without a name; this one is for people.
+    /// In an unnamed file (memfd). The text is shown to people.
     Unnamed(&'a CStr),
-    /// In a new file. One that is there is [set aside](set_aside) if it begins with this word.
+    /// In a new file at this path. An existing file is [set aside](set_aside) if it begins with this word.
     File(&'a CStr, u64),
 }
 

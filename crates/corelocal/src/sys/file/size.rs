@@ -10,9 +10,9 @@
 use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 
-/// The signal in a set as the kernel has it.
+/// SIGXFSZ as a bit of the kernel's signal set.
 const SIGXFSZ: u64 = 1 << (libc::SIGXFSZ - 1);
-/// Bytes of a set.
+/// The length of the kernel's signal set in bytes.
 const LEN: usize = size_of::<u64>();
 
 /// Calls `rt_sigprocmask(SIG_BLOCK, {SIGXFSZ}, &before)`, see sigprocmask(2).

@@ -12,49 +12,49 @@ use super::shared_file::{FileStatus, status_by_descriptor, user};
 use crate::sys::errno::Errno;
 use core::ffi::c_int;
 
-/// The user that may do anything.
+/// The user id of root.
 const ROOT: u32 = 0;
 
-/// The users whose files are believed.
+/// The users whose files are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owners {
     /// This process's user.
     Own,
-    /// That and root, which can do to this process whatever they like.
+    /// This process's user and root, which control this process anyway.
     OwnOrRoot,
-    /// These and a third user.
+    /// Those two and a third user.
     OwnOrRootOr(u32),
-    /// Any user. What the file holds is then not believed.
+    /// Any user. The file's content is then not trusted.
     Any,
 }
 
-/// What is demanded of a file.
+/// The requirements that a file must meet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) owners: Owners,
-    /// Permission bits that it must not have. An access control list shows in the group's bits.
+    /// The permission bits that the file must not have. An access control list shows in the group's bits.
     pub(crate) refused_mode: u32,
-    /// Whether it may be a character device, which is its driver's.
+    /// Whether the file may be a character device, whose content comes from its driver.
     pub(crate) may_be_device: bool,
 }
 
-/// Group and others may not write.
+/// The write permissions of group and others.
 pub(crate) const OTHERS_WRITE: u32 = 0o022;
-/// Group and others may do nothing.
+/// All permissions of group and others.
 pub(crate) const OTHERS_ALL: u32 = 0o077;
 
-/// Why a file is not used.
+/// The reason why a file is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// A system call failed.
     System(Errno),
-    /// It is neither a regular file nor a device that is allowed.
+    /// The file is neither regular nor an allowed device.
     Kind,
-    /// It belongs to another user.
+    /// The file belongs to another user.
     Owner(FileStatus),
-    /// Its mode gives other users rights.
+    /// The file's mode gives other users rights.
     Mode(FileStatus),
-    /// It has so many names.
+    /// The file has this many names.
     Linked(u64),
 }
 

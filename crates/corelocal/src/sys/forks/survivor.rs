@@ -25,22 +25,22 @@ use crate::primitive::global::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::arch;
 use crate::sys::syscall::syscall;
 
-/// Generations that are remembered.
+/// The number of generations that are remembered.
 const DEPTH: u32 = 32;
 const GENERATION_BITS: u32 = 16;
 pub(in crate::sys) const THREAD_BITS: u32 = 29;
 const THREADS: u64 = 1 << THREAD_BITS;
-/// No two threads are within a page: a stack lies in between.
+/// The bits of a page offset: two threads' control blocks never share a page, since a stack lies in between.
 const PAGE_SHIFT: u32 = 12;
-/// A head is part of what libc knows of a thread, a few pages at most.
+/// The most bytes between a thread pointer and the head of its robust list, both of which libc keeps together.
 const MOST_DISTANCE: usize = 1 << 16;
 
-/// By generation: the first thread above the generation.
+/// The first thread of each generation, in a word above the generation.
 static FIRST: [AtomicU64; DEPTH as usize] = [const { AtomicU64::new(0) }; DEPTH as usize];
-/// By generation: the process id. Valid where `FIRST` has that generation.
+/// The process id of each generation. Valid where `FIRST` has that generation.
 static PROCESSES: [AtomicU32; DEPTH as usize] = [const { AtomicU32::new(0) }; DEPTH as usize];
 
-/// By thread: the thread above the number, in one of `WAYS` places from a hash on.
+/// Threads with their numbers: the thread stands above the number, in one of `WAYS` places from a hash on.
 static NUMBERS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 const PLACES: usize = 512;
 const WAYS: usize = 4;

@@ -8,10 +8,10 @@ use crate::primitive::global::{AtomicPtr, Ordering};
 use crate::sys::memory::pages;
 use core::ptr;
 
-/// A `T` in such memory, mapped when it is first wanted.
+/// A `T` in memory that every fork wipes, mapped at first use.
 pub struct WipeOnFork<T: 'static> {
     at: AtomicPtr<T>,
-    /// What `at` is before that: null, or a placeholder.
+    /// The value of `at` before that: null or a placeholder.
     first: *mut T,
 }
 

@@ -33,7 +33,7 @@ impl Deadline {
     /// Later than any machine runs. Unlike a wait without a deadline, which the kernel may begin anew after
     /// a signal handler has run, a wait with this one then ends ([`Wake::Interrupted`](super::Wake::Interrupted)).
     pub(crate) const NEVER: Deadline = Deadline { seconds: 1 << 32, nanoseconds: 0 };
-    /// The latest one that callers can ask for.
+    /// The latest deadline that callers can request.
     const LATEST: Deadline = Deadline { seconds: (1 << 32) - 1, nanoseconds: 0 };
 
     /// Returns now: a wait with this deadline does not sleep.

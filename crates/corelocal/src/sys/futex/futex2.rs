@@ -18,7 +18,7 @@ const SYS_FUTEX_WAKE: libc::c_long = 454;
 const SYS_FUTEX_WAIT: libc::c_long = 455;
 const SYS_FUTEX_REQUEUE: libc::c_long = 456;
 
-/// Waiters and wakers meet if their masks share a bit; all do.
+/// The mask of all bits: a waker wakes waiters whose mask shares a bit with its own.
 const ANY: usize = u32::MAX as usize;
 
 /// Calls `futex_wait(word, expected, ANY, flags, timeout, CLOCK_MONOTONIC)`, Linux 6.7, `kernel/futex/syscalls.c`.

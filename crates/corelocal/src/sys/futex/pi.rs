@@ -15,7 +15,7 @@ use super::{Deadline, Requeue, Scope, Wake, address, deadline, futex};
 use crate::primitive::global::AtomicU32;
 use crate::sys::errno::Errno;
 
-/// How an attempt to lock ended.
+/// The outcome of an attempt to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     /// The calling thread owns the lock; the word holds its thread id.

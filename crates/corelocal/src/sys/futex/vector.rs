@@ -38,12 +38,12 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// How a wait for several words ended.
+/// The outcome of a wait for several words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeAny {
     /// The waiter with this index was woken; perhaps others too, and perhaps spuriously.
     Woken(usize),
-    /// It did not begin: some word had another value.
+    /// The wait did not begin: a word had another value.
     Differed,
     /// The deadline has passed.
     TimedOut,

@@ -7,9 +7,10 @@ use crate::sys::errno::Errno;
 use crate::sys::file::{File, PathBuf};
 use crate::sys::syscall::syscall;
 
-/// Of `madvise(2)`, Linux 6.1: makes pages huge now, and keeps what is in them.
+/// The advice of `madvise(2)` that makes pages huge at once and keeps their content (Linux 6.1).
 const MADV_COLLAPSE: i32 = 25;
-/// The process has none at all (`PR_SET_THP_DISABLE`). Since Linux 6.18 it may want those that it is asked for.
+/// The bit of `PR_GET_THP_DISABLE` that says that the process gets no huge pages. Since Linux 6.18 others may allow
+/// advised ones.
 const DISABLED: usize = 1;
 
 /// Calls `prctl(PR_GET_THP_DISABLE)`, see prctl(2).

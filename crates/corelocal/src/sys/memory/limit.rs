@@ -13,11 +13,11 @@ use crate::sys::file::{File, PathBuf};
 use crate::sys::topology::FsRoot;
 use crate::sys::topology::cgroup::{CgroupVersion, Group};
 
-/// A limit of bytes, and how many of them are used.
+/// A limit in bytes, and the bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryUse {
     pub(crate) limit: u64,
-    /// Without cached files that were not used for long: the kernel drops these first.
+    /// The bytes in use, without inactive cached files, which the kernel drops first.
     pub(crate) used: u64,
 }
 
@@ -33,7 +33,7 @@ impl MemoryUse {
     }
 }
 
-/// v1 says "no limit" with a number that depends on the page size.
+/// The least number that v1 uses to say "no limit", which depends on the page size.
 const UNLIMITED: u64 = 1 << 60;
 
 /// Returns the limit that this process's control group, or one above it, is nearest to; `None` if none has one.

@@ -13,7 +13,7 @@ pub(in crate::sys) use crate::sys::syscall::syscall as call;
 #[cfg(all(test, not(any(loom, miri))))]
 pub(in crate::sys) use super::pages_emulated::call;
 
-/// Bytes of the shortest mapping that the kernel may make a huge page of.
+/// The shortest mapping, in bytes, that the kernel may back by a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Maps `len` bytes of zeroed, lazily populated, private memory; `None` when the kernel refuses.
@@ -56,7 +56,7 @@ pub(in crate::sys) unsafe fn forbid_huge_pages(at: *mut u8, len: usize) {
     }
 }
 
-/// Why [`map_at`] fails.
+/// The reason why [`map_at`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another mapping lies there.
@@ -66,7 +66,7 @@ pub(crate) enum Refusal {
     NoMemory,
 }
 
-/// What of a range of addresses [`map_at`] and [`unmap_at`] work on.
+/// The state of the addresses that [`map_at`] and [`unmap_at`] work on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// Addresses that the caller has not mapped.

@@ -10,7 +10,7 @@ use super::page_size::SHORTEST_PAGE;
 use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 
-/// Of the environment: bytes of a page.
+/// The environment variable with the emulated length of a page in bytes.
 pub(crate) const VARIABLE: &str = "CORELOCAL_TEST_PAGE_SIZE";
 
 /// Returns the bytes of a page, where they are emulated.

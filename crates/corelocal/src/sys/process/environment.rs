@@ -84,11 +84,11 @@ mod imp {
     use crate::primitive::global::{AtomicPtr, Ordering};
 
     unsafe extern "C" {
-        /// glibc's loader: where the kernel put the number of arguments.
+        /// The address of the argument count on the initial stack, which glibc's loader stores here.
         static __libc_stack_end: *const usize;
     }
 
-    /// Where the vector begins, once that is known.
+    /// The start of the auxiliary vector, once it is known.
     static VECTOR: AtomicPtr<usize> = AtomicPtr::new(core::ptr::null_mut());
 
     pub(in crate::sys) fn auxiliary(kind: libc::c_ulong) -> usize {
@@ -114,7 +114,8 @@ mod imp {
         }
     }
 
-    /// Kinds of entries are below it; there are some 50. Pointers are not: `vm.mmap_min_addr` is a page at least.
+    /// The bound of entry kinds, of which there are some 50. Pointers are above it: `vm.mmap_min_addr` is at least a
+    /// page.
     const MOST_KINDS: usize = 4096;
 
     #[cold]

@@ -12,15 +12,15 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::sys::arch;
 
-/// `struct link_map` of <link.h>: what every dynamic linker shows of an object, first fields.
+/// The first fields of `struct link_map` of <link.h>, by which every dynamic linker describes an object.
 #[repr(C)]
 struct LinkMap {
     addr: usize,
-    /// The file; empty for the executable.
+    /// The path of the file; empty for the executable.
     name: *const c_char,
 }
 
-/// `RTLD_DL_LINKMAP` of `dladdr1`.
+/// The value of `RTLD_DL_LINKMAP`, for `dladdr1`.
 const LINK_MAP: c_int = 2;
 
 /// The dynamic linker's functions, as weak references: a static program has neither.

@@ -7,7 +7,7 @@ use crate::sys::errno::Errno;
 use crate::sys::file::File;
 use crate::sys::syscall::syscall;
 
-/// The length of a build id that is kept.
+/// The maximum length of a build id that is kept.
 const MOST: usize = 32;
 
 /// Calls `readlink("/proc/self/exe")`, see proc(5).

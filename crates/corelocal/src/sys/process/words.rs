@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// A variable, whose value is words with commas between them.
 pub(crate) struct Variable {
     name: &'static CStr,
-    /// As users write them; what is in capital letters stands for a value.
+    /// The known words as users write them. Capital letters stand for a value.
     known: &'static [&'static str],
     is_reported: AtomicBool,
 }

@@ -21,7 +21,7 @@ pub enum Owner {
     Nobody,
 }
 
-/// Why a thread has no registration.
+/// The reason why a thread has no registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -65,15 +65,15 @@ pub enum Abi {
     V2,
 }
 
-/// What the calling thread's registration is and covers.
+/// The calling thread's registration, and the features that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Registration {
     /// The code that registered the thread.
     pub owner: Owner,
-    /// Why there is none.
+    /// The reason why there is no registration.
     pub refusal: Option<Refusal>,
-    /// Bytes the kernel was given; 0 without a registration.
+    /// The length of the area that was registered; 0 without a registration.
     pub len: u32,
     /// Bytes the kernel knows (`AT_RSEQ_FEATURE_SIZE`); 0 before Linux 6.3.
     pub feature_size: u32,
@@ -83,7 +83,7 @@ pub struct Registration {
     pub offset: Option<isize>,
     /// libc's `__rseq_size`, where libc has one: 0 when it did not register.
     pub libc_size: Option<u32>,
-    /// Rules it follows; `None` without a registration.
+    /// The rules that the registration follows; `None` without one.
     pub abi: Option<Abi>,
     /// `node_id` is published (6.3).
     pub node_id: bool,

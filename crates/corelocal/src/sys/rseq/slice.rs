@@ -7,7 +7,7 @@ use crate::sys::arch;
 use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 
-/// Of the flags, written by the kernel.
+/// The bits of the field `flags`, which the kernel writes.
 const AVAILABLE: u32 = 1 << 4;
 const ENABLED: u32 = 1 << 5;
 
@@ -17,7 +17,7 @@ const ENABLE: usize = 1;
 /// The number of `rseq_slice_yield` on every architecture.
 const SYS_RSEQ_SLICE_YIELD: libc::c_long = 471;
 
-/// `request`, and `granted` in the byte above.
+/// The value of `request`, and in the byte above that of `granted`.
 const REQUEST: u32 = 1;
 const GRANTED: u32 = 1 << 8;
 

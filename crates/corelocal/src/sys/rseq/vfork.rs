@@ -33,9 +33,9 @@ use crate::sys::arch;
 use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 
-/// A signal that cannot be blocked: its bit of the mask says whether time slice extension was switched on.
+/// The mask bit of SIGKILL, which cannot be blocked: it carries whether time slice extension was switched on.
 const SLICES: u64 = 1 << (libc::SIGKILL - 1);
-/// Of the kernel's signal mask.
+/// The length of the kernel's signal mask in bytes.
 const MASK_BYTES: usize = size_of::<u64>();
 
 /// Calls `vfork(2)`, as the body of a function of that name.

@@ -8,7 +8,7 @@ use crate::primitive::global::{AtomicU32, Ordering};
 use crate::sys::arch;
 use crate::sys::forks;
 
-/// What is known of the number of threads.
+/// The known number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
     /// One, and no other thread can make a second one meanwhile.

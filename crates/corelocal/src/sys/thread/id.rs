@@ -24,17 +24,17 @@ use crate::sys::syscall::syscall;
 /// The bits of a lock's word that hold a thread's number.
 pub(crate) const MASK: u32 = libc::FUTEX_TID_MASK;
 
-/// What a thread remembers. All bytes 0 is nothing.
+/// A thread's record of its own identity. All bytes 0 is an empty one.
 #[repr(C)]
 pub(in crate::sys) struct Block {
-    /// Of the process in which the rest is true.
+    /// The generation of the process in which the record is valid.
     generation: AtomicU32,
     number: AtomicU32,
     /// The head of the thread's robust list. Null until it is first needed.
     pub(in crate::sys) head: AtomicPtr<Head>,
-    /// How many more robust locks the thread may take before its list is counted again (`sys/thread/robust_list.rs`).
+    /// The number of robust locks that the thread may still take before its list is counted again (`robust_list.rs`).
     pub(in crate::sys) uncounted: AtomicU32,
-    /// A head for a thread whose libc has none.
+    /// The robust list's head for a thread whose libc has none.
     pub(in crate::sys) own_head: UnsafeCell<Head>,
 }
 
@@ -112,18 +112,18 @@ fn ask_and_note() -> u32 {
     number
 }
 
-/// Whose number the owner of something private has.
+/// The thread that an owner's number in a private object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// That of a thread of this process, or in doubt.
+    /// A thread of this process; also assumed in doubt.
     Present,
-    /// That of a thread that has ended, in a process that is no fork of another.
+    /// A thread that has ended, in a process that is no fork.
     Ended,
-    /// That of a thread that has ended, or that a fork left behind.
+    /// A thread that has ended, or that a fork left behind.
     Gone,
-    /// That under which the calling thread, which forked, may have locked in the parent.
+    /// The calling thread, which forked, under the number that it had in the parent.
     Mine,
-    /// The same, where another thread asks.
+    /// The thread that forked, under its number in the parent; another thread asks.
     First,
 }
 

@@ -16,7 +16,7 @@
 
 use crate::sys::forks::{self, Identity};
 
-/// Of the generation.
+/// The number of bits of the generation.
 pub(crate) const GENERATION_BITS: u32 = 5;
 const GENERATIONS: u32 = 1 << GENERATION_BITS;
 

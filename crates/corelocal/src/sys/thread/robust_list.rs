@@ -45,11 +45,11 @@ use crate::sys::errno::Errno;
 use crate::sys::syscall::syscall;
 use core::sync::atomic::compiler_fence;
 
-/// From an entry to its lock's word.
+/// The distance from an entry to its lock's word.
 pub(crate) const FUTEX_OFFSET: isize = if cfg!(target_env = "musl") { -28 } else { -32 };
-/// How many entries the kernel walks when a thread ends (`ROBUST_LIST_LIMIT`, of its `uapi/linux/futex.h`).
+/// The number of entries that the kernel walks when a thread ends (`ROBUST_LIST_LIMIT`, `uapi/linux/futex.h`).
 pub(crate) const MOST: u32 = 2048;
-/// What a pointer to an entry carries if the lock inherits priority.
+/// The bit in a pointer to an entry that says that the lock inherits priority.
 const INHERITS: usize = 1;
 
 /// The address of the `next` of [`Links`], or of a head's `list`.
@@ -117,10 +117,10 @@ unsafe fn prev_of<'a>(entry: Entry) -> &'a AtomicPtr<u8> {
 pub struct Thread<'a> {
     pub(crate) number: u32,
     head: &'a Head,
-    /// How many more locks it may take before the list is counted again; `None` where nothing can be remembered.
+    /// The number of locks that it may still take before the list is counted again; `None` where that cannot be stored.
     #[cfg(not(loom))]
     uncounted: Option<&'a AtomicU32>,
-    /// How many more steps it lives.
+    /// The number of steps until the model's thread dies.
     #[cfg(all(test, loom))]
     life: &'a core::cell::Cell<usize>,
 }

@@ -19,7 +19,7 @@ use crate::sys::forks;
 use crate::sys::forks::survivor;
 
 const PROCESS_SHIFT: u32 = 41;
-/// Generations are below it, process ids from it on.
+/// The bit that marks a process id; smaller numbers are generations.
 const IS_PROCESS_ID: u64 = 1 << 22;
 
 const _: () = assert!(own_words::SERIAL % 2 == 0, "an aligned word of 64 bits");

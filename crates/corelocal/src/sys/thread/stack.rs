@@ -12,14 +12,14 @@
 use crate::sys::arch;
 use crate::sys::syscall::syscall;
 
-/// Of a thread's name: 15, and a zero.
+/// The length of a thread's name with its zero byte.
 pub(crate) const NAME_BYTES: usize = 16;
-/// How many registers are told.
+/// The number of registers in a record.
 pub(crate) const REGISTERS: usize = 8;
-/// The stack pointer's place among them: after the program counter.
+/// The index of the stack pointer among the registers: it follows the program counter.
 const STACK_POINTER: usize = 1;
 const PAGE: usize = 4096;
-/// The longest copy.
+/// The maximum length of a copied stack.
 pub(crate) const MOST_BYTES: usize = 4 * PAGE;
 
 /// Returns the registers of this function, and up to `len` bytes of stack from its stack pointer on, at most

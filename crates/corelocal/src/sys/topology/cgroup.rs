@@ -17,7 +17,7 @@ use crate::sys::cpu::cpuset::CpuSet;
 use crate::sys::file::lines::Lines;
 use crate::sys::file::{File, OWN, PathBuf};
 
-/// Which of the two control group interfaces.
+/// The two interfaces to control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]

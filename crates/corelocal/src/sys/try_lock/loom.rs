@@ -6,10 +6,10 @@ use ::loom::cell::UnsafeCell;
 use ::loom::thread;
 use std::boxed::Box;
 
-/// How the lock is taken and let go.
+/// The functions that take and release the lock, of which a mutant replaces one.
 #[derive(Clone, Copy)]
 struct Algorithm {
-    /// Whether it was recovered, if it was had.
+    /// Takes the lock; returns whether it was recovered, or `None`.
     take: fn(&TryLock) -> Option<bool>,
     let_go: fn(&TryLock),
 }
@@ -26,7 +26,7 @@ const RIGHT: Algorithm = Algorithm {
 
 struct Model {
     lock: TryLock,
-    /// How often it was recovered, and had: loom sees two holders at a time.
+    /// The number of recoveries and of holds: loom detects two holders at a time.
     counts: UnsafeCell<(u32, u32)>,
 }
 

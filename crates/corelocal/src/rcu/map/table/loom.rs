@@ -9,7 +9,7 @@ use crate::explore;
 
 type Numbers = Table<u64, u64>;
 
-/// A current table, as a map has it.
+/// The tables of a map, of which one is current.
 struct Tables {
     current: AtomicUsize,
     first: *mut Numbers,

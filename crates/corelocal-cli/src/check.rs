@@ -28,7 +28,7 @@ const REMEDY: Style = AnsiColor::Cyan.on_default();
 const UNREADABLE: u8 = 3;
 const DEBUG_ONLY: u8 = 4;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,

@@ -12,9 +12,9 @@ pub use child::SUBCOMMAND;
 /// Arguments of the hidden command.
 #[derive(Debug, Args)]
 pub struct ChildArgs {
-    /// Which of the tables' children.
+    /// The name of the child's function.
     pub name: String,
-    /// Its arguments.
+    /// The child's arguments.
     #[arg(allow_hyphen_values = true)]
     pub args: Vec<String>,
 }

@@ -32,7 +32,7 @@ use self::text::Answer;
 use self::watch::{BACKENDS, Watch};
 use args::ClockArgs;
 
-/// About so many samples of each clock, whatever the time.
+/// The approximate number of samples of each clock, whatever the time.
 const SAMPLES: u32 = 2000;
 
 /// Runs the command.

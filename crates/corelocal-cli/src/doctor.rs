@@ -29,7 +29,7 @@ use surroundings::Surroundings;
 
 const DIM: Style = Style::new().dimmed();
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Diagnosis<'a> {
     version: &'static str,

@@ -50,14 +50,14 @@ use summary::Process;
 
 const UNABLE: u8 = 3;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
     processes: Vec<Process>,
 }
 
-/// What `--json` prints with `--diff`.
+/// The output of `--json` with `--diff`.
 #[derive(Serialize)]
 struct Compared {
     version: &'static str,

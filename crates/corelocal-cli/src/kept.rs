@@ -17,12 +17,12 @@ use anyhow::{Context as _, bail};
 use corelocal_support::output::one_line;
 use corelocal_support::process::{proc_files, signals};
 
-/// How often the process is looked at.
+/// The pause between two looks at the process.
 const TURN: Duration = Duration::from_millis(50);
 
-/// What a process keeps in memory for those that look at it.
+/// A record that a process keeps in memory for observers.
 pub trait Kept: Sized {
-    /// What the environment of the process has if there is to be one.
+    /// The environment variable that requests the record.
     const VARIABLE: &str;
     /// Returns what is in its value then.
     fn is_wish(value: &[u8]) -> bool;

@@ -40,11 +40,11 @@ use summary::Process;
 
 const UNABLE: u8 = 3;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
-    /// For how long it was recorded.
+    /// The time that was recorded, in seconds.
     seconds: f64,
     processes: Vec<Process>,
 }

@@ -49,7 +49,7 @@ use launch::{Output, Run};
 use measured::Answer;
 use program::{Program, Refusal};
 
-/// What stands between two commands.
+/// The word between two commands.
 const NEXT: &str = ":::";
 
 /// Runs the command.
@@ -195,7 +195,7 @@ fn runs(
     Ok((answer, status))
 }
 
-/// How far a comparison is, on standard error where that is a terminal.
+/// The progress bar of a comparison, on standard error if that is a terminal.
 struct Progress(Option<ProgressBar>);
 
 impl Progress {

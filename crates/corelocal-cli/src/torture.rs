@@ -75,7 +75,7 @@ fn victim_command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer<'a> {
     version: &'static str,

@@ -40,7 +40,7 @@ use args::{FilterArgs, Level, TraceArgs, TraceCommand};
 use corelocal_support::output::{self, complain, remark};
 
 const UNREADABLE: u8 = 3;
-/// Problems that are told one by one.
+/// The number of problems that are shown one by one.
 const TOLD: usize = 10;
 
 /// Runs the command.
@@ -80,13 +80,13 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// Which events are wanted. It is given all events in their order, since spans are known by their begins.
+/// A filter of events. It sees all events in order, since a span is known by its begin.
 struct Filter<'a> {
     args: &'a FilterArgs,
-    /// As patterns.
+    /// The pattern of names.
     name: Option<String>,
     span: Option<String>,
-    /// Names of open spans, if spans are wanted.
+    /// The names of open spans, if spans are wanted.
     spans: HashMap<u64, String>,
 }
 

@@ -30,13 +30,13 @@ pub struct ClockArgs {
 /// Arguments of the process in which a back-end is looked at.
 #[derive(Debug, Args)]
 pub struct ClockObserverArgs {
-    /// Clocks of others instead.
+    /// Whether clocks of other libraries are observed instead.
     #[arg(long)]
     pub others: bool,
-    /// Milliseconds between samples.
+    /// The time between samples, in milliseconds.
     #[arg(long)]
     pub every_ms: u64,
-    /// Milliseconds in all.
+    /// The whole time, in milliseconds.
     #[arg(long)]
     pub for_ms: u64,
 }

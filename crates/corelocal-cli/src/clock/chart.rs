@@ -15,11 +15,11 @@ use corelocal_support::units::signed_time;
 use super::watch::Series;
 
 const ROWS: usize = 12;
-/// Room for the numbers at the left.
+/// The width of the numbers at the left, in columns.
 const MARGIN: usize = 11;
 const DIM: Style = Style::new().dimmed();
 
-/// Marks and colours, of ours and of others.
+/// The marks and colours of our clocks, and below those of others.
 const OURS: [(char, AnsiColor); 4] = [
     ('●', AnsiColor::Green),
     ('▲', AnsiColor::Cyan),
@@ -64,7 +64,7 @@ impl Chart {
     }
 }
 
-/// How far the drawing reaches above and below zero, in nanoseconds.
+/// The range of the vertical axis above and below zero, in nanoseconds.
 struct Scale {
     top: f64,
     bottom: f64,

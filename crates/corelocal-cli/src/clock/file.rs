@@ -31,21 +31,21 @@ use corelocal_support::units::{nanos, signed_time};
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// What a page says.
+/// The content of a published page, for `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Page {
     file: String,
     encoding: &'static str,
-    /// What its time counts from.
+    /// The scale of its time.
     scale: &'static str,
-    /// Nanoseconds since 1970, or of `CLOCK_MONOTONIC`.
+    /// The page's time: nanoseconds since 1970, or of `CLOCK_MONOTONIC`.
     time_ns: Option<u64>,
     earliest_ns: Option<u64>,
     latest_ns: Option<u64>,
-    /// How far it is ahead of this machine's clock of that scale.
+    /// The page's time minus this machine's clock of the same scale.
     ahead: Option<Offset>,
     status: Option<String>,
-    /// Seconds since it was published.
+    /// The seconds since the page was published.
     age_s: Option<f64>,
     /// The greatest error when it was published.
     max_error_ns: Option<u64>,
@@ -56,9 +56,9 @@ struct Page {
     user: u32,
     /// Whether that is root, this process's user, or a device's driver.
     is_trusted: bool,
-    /// How often a writer died in a publication.
+    /// The number of times that a writer died in a publication.
     recoveries: Option<u64>,
-    /// Why its time is not to be believed.
+    /// The reason why the page's time cannot be trusted.
     doubt: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use super::watch::Series;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Colours of ours, and of others.
+/// The colours of our clocks, and below those of others.
 const OURS: [usize; 3] = [5, 6, 7];
 const OTHERS: [usize; 5] = [1, 2, 3, 0, 4];
 
@@ -147,7 +147,7 @@ fn svg(all: &[&Series], seconds: f64, size: (u32, u32)) -> anyhow::Result<String
     })
 }
 
-/// One unit for all numbers of an axis.
+/// The unit of all numbers of an axis.
 struct Unit {
     nanos: f64,
     name: &'static str,

@@ -28,61 +28,61 @@ use super::args::ClockObserverArgs;
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "__clock-observer";
 
-/// Comparisons in all, shared among the cpus.
+/// The number of comparisons at the beginning, divided among the cpus.
 const COMPARISONS: u64 = 400_000;
-/// And again with each sample.
+/// The number of further comparisons with each sample.
 const MORE: u64 = 1000;
 
-/// Something that was seen.
+/// An observation, which an observer prints as a line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Line {
-    /// At the beginning.
+    /// The observation at the beginning.
     Sight(Sight),
-    /// From time to time.
+    /// A later sample.
     Sample(Sample),
 }
 
-/// What serves, at what cost, and how well.
+/// The back-end that serves, its cost, and its agreement with the vDSO.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sight {
     /// The back-end that serves.
     pub backend: String,
     /// The same in words.
     pub serving: String,
-    /// Why better ones were given up.
+    /// The reasons why better back-ends were given up.
     pub doubts: String,
-    /// Nanoseconds for a reading by `clock_gettime`.
+    /// The cost of a reading by `clock_gettime`, in nanoseconds.
     pub vdso_ns: f64,
-    /// Nanoseconds for an ordered reading.
+    /// The cost of an ordered reading, in nanoseconds.
     pub ordered_ns: f64,
-    /// Nanoseconds for an unordered one.
+    /// The cost of an unordered reading, in nanoseconds.
     pub unordered_ns: f64,
-    /// Comparisons with the vDSO.
+    /// The comparisons with the vDSO.
     pub agreement: Agreement,
 }
 
-/// Readings that were taken between two of the vDSO's.
+/// The results of readings between two of the vDSO's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// How many.
+    /// The number of readings.
     pub samples: u64,
-    /// How many of them did not lie between.
+    /// The number of readings that did not lie between the two.
     pub outside: u64,
-    /// How far outside the farthest was, in nanoseconds.
+    /// The greatest distance outside, in nanoseconds.
     pub farthest_ns: u64,
 }
 
 /// A clock at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// Which clock: a back-end, or another one's name.
+    /// The clock's name: a back-end, or another library.
     pub clock: String,
-    /// When: `CLOCK_MONOTONIC` in nanoseconds.
+    /// The time of the sample, by `CLOCK_MONOTONIC` in nanoseconds.
     pub at: u64,
-    /// How far it is from `CLOCK_MONOTONIC`; from its own zero if it is not ours.
+    /// The distance from `CLOCK_MONOTONIC`. Another library's clock may count from another moment.
     pub offset: Offset,
-    /// Comparisons since the last sample.
+    /// The comparisons since the last sample.
     pub agreement: Agreement,
     /// The back-end that serves by now.
     pub backend: Option<String>,

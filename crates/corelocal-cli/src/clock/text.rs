@@ -19,48 +19,48 @@ use super::watch::{Observed, Series};
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 pub struct Answer {
     version: &'static str,
     clock_source: String,
-    /// Seconds.
+    /// The time of the watch, in seconds.
     pub watched_s: f64,
-    /// Nanoseconds for a reading by `clock_gettime`.
+    /// The cost of a reading by `clock_gettime`, in nanoseconds.
     vdso_ns: f64,
-    /// Best first.
+    /// The back-ends, best first.
     pub backends: Vec<Row>,
-    /// Clocks of others, of which only the drift is told.
+    /// The drift of other libraries' clocks.
     others: Vec<Drift>,
 }
 
 /// A back-end.
 #[derive(Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The back-end's name.
     pub backend: &'static str,
-    /// `serves`, `possible` or `absent`.
+    /// The back-end's state: `serves`, `possible` or `absent`.
     pub state: &'static str,
-    /// What it reads, or why it cannot.
+    /// The source that it reads, or the reason why it cannot.
     pub what: String,
-    /// Nanoseconds for an ordered reading; `None` where it cannot serve.
+    /// The cost of an ordered reading, in nanoseconds; `None` where the back-end cannot serve.
     pub ordered_ns: Option<f64>,
-    /// Nanoseconds for an unordered reading.
+    /// The cost of an unordered reading, in nanoseconds.
     pub unordered_ns: Option<f64>,
-    /// Compared with the vDSO.
+    /// The comparisons with the vDSO.
     pub agreement: Option<Agreement>,
-    /// How far it was from `CLOCK_MONOTONIC` at most and in the end.
+    /// The greatest and the last distance from `CLOCK_MONOTONIC`.
     pub drift: Option<Drift>,
 }
 
-/// How far a clock was from `CLOCK_MONOTONIC`, in nanoseconds.
+/// A clock's distance from `CLOCK_MONOTONIC`, in nanoseconds.
 #[derive(Serialize)]
 pub struct Drift {
-    /// Whose.
+    /// The clock's name.
     clock: String,
-    /// In the end.
+    /// The last distance.
     last_ns: f64,
-    /// At most.
+    /// The greatest distance.
     farthest_ns: f64,
     /// The back-end that took over meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]

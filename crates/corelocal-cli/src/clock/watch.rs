@@ -26,22 +26,22 @@ const FIRST_LOOK: Duration = Duration::from_secs(20);
 
 /// A back-end and what its observer saw first; or why there is nothing.
 pub struct Observed {
-    /// Its name.
+    /// The back-end's name.
     pub backend: &'static str,
-    /// What was seen by a process that may use no better back-end.
+    /// The first observation of a process that may use no better back-end.
     pub sight: anyhow::Result<Sight>,
 }
 
-/// How a clock went on.
+/// The course of a clock during a watch.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// A back-end's name, or another clock's.
     pub clock: String,
     /// Whether its zero is `CLOCK_MONOTONIC`'s. Another's is compared with its own first sample.
     pub ours: bool,
-    /// Seconds since the watch began, and how far it was from `CLOCK_MONOTONIC`.
+    /// The seconds since the watch began, each with the distance from `CLOCK_MONOTONIC`.
     pub points: Vec<(f64, Offset)>,
-    /// Comparisons meanwhile.
+    /// The comparisons during the watch.
     pub agreement: Agreement,
     /// The back-end that took over, if one did.
     pub fallen_to: Option<String>,
@@ -88,7 +88,7 @@ impl Series {
     }
 }
 
-/// Observers of what there is to observe.
+/// The observers of all clocks.
 pub struct Watch {
     observers: Vec<Observer>,
     lines: Receiver<(usize, Line)>,

@@ -12,7 +12,7 @@ use super::surroundings::Surroundings;
 
 const NAME: &str = "clock";
 
-/// Sources that user space can read, and for which the vDSO has a reader.
+/// The clock sources that the vDSO can read in user space.
 const READABLE: [&str; 5] =
     ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "unknown"];
 

@@ -3,16 +3,16 @@
 use corelocal::clock::{self, Backend, Cause, Fence, Source, Unbounded};
 use serde::Serialize;
 
-/// How this process reads the clock, after it has settled.
+/// The state of this process's clock after it has settled.
 #[derive(Clone, Debug, Serialize)]
 pub struct Clock {
-    /// What serves.
+    /// The back-end that serves.
     pub backend: Backend,
-    /// What it counts with.
+    /// The counter of that back-end.
     pub source: Source,
-    /// How ordered readings wait.
+    /// The fence of ordered readings.
     pub fence: Option<Fence>,
-    /// Why better back-ends were given up, and how often.
+    /// The reasons why better back-ends were given up, with the number of times.
     pub fallbacks: Vec<(Cause, u32)>,
     /// `CORELOCAL_CLOCK`, where it limits the choice.
     pub limit: Option<String>,

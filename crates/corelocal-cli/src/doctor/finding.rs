@@ -3,20 +3,20 @@
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-/// How a path is doing.
+/// The state of a fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// As fast as it gets.
+    /// The path is in use.
     Active,
-    /// Something slower stands in for it.
+    /// A slower fallback is in use.
     Degraded,
-    /// This kernel is older than it; nothing is slower than on any kernel of its age.
+    /// The kernel is too old for the path.
     Absent,
 }
 
 impl State {
-    /// Length of the longest word.
+    /// The length of the longest word for a state.
     pub const LONGEST: usize = "degraded".len();
 
     /// Returns the state as a word.
@@ -38,20 +38,20 @@ impl State {
     }
 }
 
-/// One path.
+/// A fast path and its state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Its name.
+    /// The path's name.
     pub path: &'static str,
-    /// How it is doing.
+    /// The path's state.
     pub state: State,
-    /// What corelocal uses here.
+    /// The mechanism that corelocal uses here.
     pub used: String,
-    /// What kernel, libc and machine offer.
+    /// The mechanisms that kernel, libc and machine offer.
     pub offered: String,
-    /// Why it is not more.
+    /// The reason why no better mechanism is in use.
     pub why: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<String>,
 }
 

@@ -7,16 +7,16 @@ use serde::Serialize;
 
 use super::clock_state::Clock;
 
-/// See the module's text. What cannot be told is empty or false.
+/// The facts of the machine that findings depend on. Unknown ones are empty or false.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Surroundings {
-    /// C library and its version.
+    /// The C library and its version.
     pub libc: String,
-    /// Vendor string of the hypervisor; empty on bare metal.
+    /// The vendor string of the hypervisor; empty on bare metal.
     pub hypervisor: String,
-    /// Current clock source.
+    /// The kernel's current clock source.
     pub clocksource: String,
-    /// How this process reads the clock.
+    /// The state of this process's clock.
     pub clock: Clock,
     /// A seccomp filter is installed.
     pub seccomp: bool,
@@ -24,7 +24,7 @@ pub struct Surroundings {
     pub valgrind: bool,
     /// The kernel is gVisor's.
     pub gvisor: bool,
-    /// `GLIBC_TUNABLES` keeps libc from registering threads.
+    /// Whether `GLIBC_TUNABLES` keeps libc from registering threads.
     pub rseq_tunable_off: bool,
 }
 

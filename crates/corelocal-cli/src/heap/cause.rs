@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-/// What a program may have become, and what helps.
+/// The explanation for a program that executed another one, with the remedy.
 const OTHER: &str = "it executed another program without corelocal's malloc: one that is linked statically, gains \
      privileges, has a built-in malloc or was started by `env -i` (run that one directly, if it can use another malloc)";
 

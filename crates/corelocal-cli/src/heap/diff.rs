@@ -20,7 +20,7 @@ use super::flame;
 use super::sites::{Call, Told};
 use super::summary::hundredths;
 
-/// Two profiles.
+/// The difference of two profiles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     pub program: String,
@@ -29,31 +29,31 @@ pub struct Difference {
     /// Whether they are of the times when most was in use.
     pub is_peak: bool,
     pub grown_bytes: i64,
-    /// What it may have grown or shrunk by without meaning anything.
+    /// Two standard errors of the growth: a change within them is not significant.
     pub chance_bytes: u64,
     pub sites: Vec<Growth>,
-    /// Sites that are left out, and what they grew by.
+    /// The number of sites that are left out, and below it their growth.
     pub left_out: usize,
     pub left_out_bytes: i64,
 }
 
-/// One of the profiles.
+/// One of the two profiles.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Side {
     pub process: u64,
-    /// One object for so many bytes was sampled.
+    /// The sampling rate: one object for so many bytes.
     pub rate: u64,
     pub samples: usize,
     pub bytes: u64,
     /// An estimate, of two decimals.
     pub objects: f64,
     pub missed: u64,
-    /// Libraries that were unloaded before: what they asked for may be told as another's.
+    /// The number of libraries that were unloaded before: their memory may be attributed to others.
     pub unloaded_libraries: u64,
     pub is_whole: bool,
 }
 
-/// Where objects were asked for.
+/// A call site and its growth.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
     pub function: String,
@@ -62,7 +62,7 @@ pub struct Growth {
     pub chance_bytes: u64,
     pub before_bytes: u64,
     pub after_bytes: u64,
-    /// As that of [`Side::objects`].
+    /// The growth of the number of objects, a fraction as [`Side::objects`] is.
     pub grown_objects: f64,
 }
 
@@ -73,7 +73,7 @@ impl Growth {
     }
 }
 
-/// What is known of a site in a profile.
+/// The sums of a site in one profile.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     bytes: f64,

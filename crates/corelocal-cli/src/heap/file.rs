@@ -16,28 +16,28 @@ const MAP: u32 = 2;
 const SAMPLE: u32 = 3;
 const END: u32 = 4;
 
-/// What a process wrote.
+/// The profile that a process wrote.
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
-    /// Bytes for each of which an object was sampled, on average.
+    /// The sampling rate: one object for so many bytes, on average.
     pub rate: u64,
     pub process: u64,
-    /// Nanoseconds since 1970.
+    /// The time of the profile, in nanoseconds since 1970.
     pub time: u64,
-    /// Nanoseconds of the clock that samples have.
+    /// The time of the profile, by the clock of the samples.
     pub now: u64,
-    /// Bytes that were asked for since the beginning.
+    /// The bytes allocated since the beginning.
     pub asked_for: u64,
     pub in_use: u64,
     pub peak: u64,
     pub peak_time: u64,
-    /// Objects that should have been sampled.
+    /// The number of objects whose samples were lost.
     pub missed: u64,
     /// A stack of so many bytes may be the beginning of a longer one.
     pub most_stack: u64,
-    /// Libraries that were unloaded before it was written.
+    /// The number of libraries that were unloaded before it was written.
     pub unloaded: u64,
-    /// Lines of /proc/PROCESS/maps.
+    /// The lines of /proc/PROCESS/maps.
     pub maps: String,
     pub samples: Vec<Sample>,
     /// Whether it has an end.

@@ -33,7 +33,7 @@ pub fn collapsed<'a>(processes: impl IntoIterator<Item = &'a Told>) -> String {
     lines.into_iter().map(line).collect()
 }
 
-/// What is drawn where there is nothing.
+/// The text of a picture without samples.
 const NOTHING: &str = "[nothing was sampled; a lower --rate takes more samples] 1";
 
 /// Returns the picture; one that says so where nothing was sampled.

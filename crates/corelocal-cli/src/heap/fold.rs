@@ -9,7 +9,7 @@ use super::summary::Process;
 /// A process with less than this part of what the largest one has is small.
 const SMALL: u64 = 20;
 
-/// Processes of one program that are not told one by one.
+/// Processes of one program that are shown as one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
     pub program: String,

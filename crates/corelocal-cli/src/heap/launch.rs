@@ -32,7 +32,7 @@ use super::file::{self, Heap};
 use crate::run::program::{Program, Refusal};
 
 const TURN: Duration = Duration::from_millis(20);
-/// How long a program may take for its profile, if it grows all the time.
+/// The time that a program may take for its profile, as long as the profile grows.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 /// The signal that asks for a profile: one that programs hardly use.
 const ASKS: libc::c_int = 61;
@@ -40,16 +40,16 @@ const ASKS: libc::c_int = 61;
 const PROFILE_AT_END: usize = 0x656e64;
 /// The signals of which that is true.
 const ENDS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// When a program that begins has most likely looked which signals are the default.
+/// The time after which a new program has most likely installed its signal handlers.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// What came of a program.
+/// The results of a program's run.
 pub struct Looked {
-    /// What its processes wrote.
+    /// The profiles of its processes.
     pub heaps: Vec<Heap>,
-    /// How it ended.
+    /// The program's exit code.
     pub code: ExitCode,
-    /// Why it was not asked for a profile, or wrote none.
+    /// The reason why it was not asked for a profile, or wrote none.
     pub complaint: Option<String>,
 }
 
@@ -160,13 +160,13 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     }
 }
 
-/// What is seen of a program while it runs.
+/// The state of a look at a running program.
 struct Watch<'a> {
     folder: &'a Folder,
     began: Instant,
-    /// When it is looked at next whether its end would write a profile.
+    /// The time of the next check whether its end would write a profile.
     next: Instant,
-    /// It could not be asked for a profile.
+    /// Whether it could not be asked for a profile.
     is_deaf: bool,
     /// The profiles that it wrote when it was asked.
     answers: Vec<PathBuf>,
@@ -202,7 +202,7 @@ impl Look for Watch<'_> {
     }
 }
 
-/// What a process does about signals, as far as it can be seen.
+/// The signal dispositions of a process, as far as /proc shows them.
 struct Signals {
     caught: Option<u64>,
     ignored: Option<u64>,

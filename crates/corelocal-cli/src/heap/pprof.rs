@@ -17,7 +17,7 @@ use prost::Message;
 use super::file::Heap;
 use super::sites::Told;
 
-/// What pprof calls `perftools.profiles.Profile`.
+/// The message `perftools.profiles.Profile` of pprof.
 #[derive(Clone, PartialEq, Message)]
 pub struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -53,7 +53,7 @@ pub struct ValueType {
     pub unit: i64,
 }
 
-/// Values of a stack, innermost location first.
+/// The values of a stack, whose innermost location comes first.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sample {
     #[prost(uint64, repeated, tag = "1")]
@@ -64,7 +64,7 @@ pub struct Sample {
     pub label: Vec<Label>,
 }
 
-/// What else is known of a sample: text, or a number.
+/// A label of a sample: text or a number.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Label {
     #[prost(int64, tag = "1")]
@@ -77,7 +77,7 @@ pub struct Label {
     pub num_unit: i64,
 }
 
-/// Code of a file.
+/// A mapping of a file's code.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Mapping {
     #[prost(uint64, tag = "1")]

@@ -16,37 +16,37 @@ use corelocal_symbols::callers::{Files, Frame, Function, Map, Program, Registers
 
 use super::file::{Heap, Sample};
 
-/// What is said of callers that the copy of the stack has no room for.
+/// The frame that stands for callers beyond the copied part of the stack.
 const BEYOND: &str = "[callers beyond the copied part of the stack]";
 
 /// The call site of the memory that the malloc's library requests from libc, whichever call caused it: its thread
 /// uses libc's memory.
 const OWN: &str = "[the malloc itself]";
 
-/// How maps name a file that was deleted, or replaced by another one of its name.
+/// The suffix that maps give the name of a file that was deleted or replaced.
 const DELETED: &str = " (deleted)";
 
-/// What is told of a profile.
+/// A profile with names of functions, ready to be shown.
 #[derive(Debug, Default)]
 pub struct Told {
     /// The file that the process ran.
     pub program: Option<PathBuf>,
     pub frames: Vec<Frame>,
-    /// What is shown of each of them.
+    /// The frames of each address.
     pub calls: Vec<Vec<Call>>,
-    /// Most bytes first.
+    /// The stacks, most bytes first.
     pub stacks: Vec<Stack>,
-    /// Samples in them.
+    /// The number of samples in the stacks.
     pub samples: usize,
 }
 
-/// Objects that were asked for in one place, by the same callers.
+/// The objects that one call stack allocated.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// Innermost first.
+    /// The indices of its frames, innermost first.
     pub frames: Vec<usize>,
     pub size: u64,
-    /// Its name, and its number.
+    /// The thread's name and number.
     pub thread: (String, u64),
     pub bytes: f64,
     pub objects: f64,
@@ -55,12 +55,12 @@ pub struct Stack {
 /// A function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Call {
-    /// Its name, or the file and the address.
+    /// The function's name, or the file and the address.
     pub function: Arc<str>,
     pub source: Option<Arc<str>>,
 }
 
-/// Frames, size, name and number of the thread: what samples have in common that are told as one.
+/// The key by which samples are summed up: frames, size, name and number of the thread.
 type Key<'a> = (Vec<usize>, u64, (&'a str, u64));
 
 /// Returns what is told of the samples that are in use, or were at the peak.

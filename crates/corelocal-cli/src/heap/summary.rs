@@ -16,33 +16,33 @@ pub struct Process {
     pub process: u64,
     /// The file it ran.
     pub program: String,
-    /// One object for so many bytes was sampled.
+    /// The sampling rate: one object for so many bytes.
     pub rate: u64,
     pub samples: usize,
     /// Whether it is of the time when most was in use.
     pub is_peak: bool,
-    /// Of what is told here: the sums of all sites, those that are left out, too.
+    /// The bytes of all sites, including those that are left out.
     pub bytes: u64,
     /// An estimate, of two decimals.
     pub objects: f64,
     pub in_use_bytes: u64,
     pub peak_bytes: u64,
-    /// How long before the end that was.
+    /// The time from the peak to the profile, in nanoseconds.
     pub since_peak_ns: u64,
-    /// All that was ever asked for.
+    /// The bytes allocated since the beginning.
     pub asked_for_bytes: u64,
     pub missed: u64,
-    /// Libraries that were unloaded before: what they asked for may be told as another's.
+    /// The number of libraries that were unloaded before: their memory may be attributed to others.
     pub unloaded_libraries: u64,
     /// Whether the file has an end.
     pub is_whole: bool,
     pub sites: Vec<Site>,
-    /// Sites that are left out, and their bytes.
+    /// The number of sites that are left out, and below it their bytes.
     pub left_out: usize,
     pub left_out_bytes: u64,
 }
 
-/// Where objects were asked for.
+/// A call site.
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
     pub function: String,
@@ -52,11 +52,11 @@ pub struct Site {
     pub objects: f64,
     /// The mean of the sizes that were asked for.
     pub bytes_each: u64,
-    /// Of all bytes.
+    /// The site's share of all bytes.
     pub share: f64,
-    /// Different ones that lead there.
+    /// The number of different call stacks that lead there.
     pub stacks: usize,
-    /// By whose hand most of it came, innermost first, with their shares of the site's bytes.
+    /// The callers of most of the memory, innermost first, with their shares of the site's bytes.
     pub callers: Vec<Caller>,
 }
 

@@ -18,11 +18,11 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// From so many samples on the figures are believed to two digits.
+/// The number of samples from which on figures are shown without a warning.
 const FEW: usize = 30;
-/// So many sites are told more of.
+/// The number of sites that are shown with their callers.
 const TOLD_MORE: usize = 5;
-/// So many callers of each.
+/// The number of callers that are shown of each.
 const MOST_CALLERS: usize = 12;
 
 /// Returns all processes: those that are told in full, and those that are only counted.

@@ -4,7 +4,7 @@ use corelocal_lab::sim::explore::{FailureKind, Progress, Scope};
 use corelocal_lab::sim::schedule::Schedule;
 use serde::Serialize;
 
-/// What was found about a model.
+/// The result of exploring a model.
 #[derive(Serialize)]
 pub struct Finding {
     pub model: String,
@@ -16,12 +16,12 @@ pub struct Finding {
     #[serde(flatten)]
     pub progress: Progress,
     pub scope: Scope,
-    /// All states were seen, without a bound on preemptions.
+    /// Whether all states were seen, without a bound on preemptions.
     pub is_everything: bool,
     pub seconds: f64,
     pub failure: Option<FailureKind>,
     pub schedule: Option<Schedule>,
-    /// As the list says.
+    /// Whether the result is the one that the list states.
     pub is_as_listed: bool,
 }
 

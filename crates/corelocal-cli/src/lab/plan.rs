@@ -22,7 +22,7 @@ const MALLOC_KIB: u64 = 616;
 /// More cpus than any kernel supports.
 const MOST_CPUS: u32 = 8192;
 
-/// What a file describes.
+/// The machine that a file describes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plan {
@@ -56,7 +56,7 @@ struct Row {
     policy: Policy,
     #[serde(flatten)]
     ids: Ids,
-    /// What random schedules reach, where the rules leave a range.
+    /// The range that random schedules reach, where the rules leave one.
     simulated: Option<(u32, u32)>,
     containers_kib: u64,
     malloc_kib: u64,

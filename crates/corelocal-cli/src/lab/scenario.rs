@@ -51,7 +51,7 @@ struct Scenario {
 #[serde(deny_unknown_fields)]
 struct FutexScenario {
     kernel: Spanned<String>,
-    /// Words of a file, which all processes have.
+    /// The words of a file, which all processes share.
     #[serde(default)]
     file_words: Vec<Spanned<u8>>,
     #[serde(default)]
@@ -75,14 +75,14 @@ struct CidScenario {
     policy: Spanned<String>,
     /// The map of each task that exists at the beginning.
     tasks: Spanned<Vec<u8>>,
-    /// How many tasks map 0 forks.
+    /// The number of tasks that map 0 forks.
     #[serde(default)]
     forks: Option<Spanned<usize>>,
     #[serde(default)]
     exits: bool,
-    /// Cpus that tasks may run on, of the four that are possible.
+    /// The cpus that tasks may run on, of the four that are possible.
     cpus: Spanned<u8>,
-    /// Cpus that they are confined to later.
+    /// The cpus that tasks are confined to later.
     confined: Option<Spanned<u8>>,
 }
 
@@ -100,7 +100,7 @@ struct PvclockScenario {
     updates: Spanned<u8>,
 }
 
-/// What is wrong with a part of the file.
+/// An error in a part of the file.
 type Wrong = (Range<usize>, String);
 
 /// Returns the scenario of a file, or a shipped one of this name.

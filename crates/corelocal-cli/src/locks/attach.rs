@@ -16,12 +16,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::summary::Process;
 use crate::kept::{Kept, wait_for};
 
-/// How long a look takes that begins with switching on.
+/// The time of a look that begins by switching the recording on.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often something is done meanwhile.
+/// The pause between two checks meanwhile.
 const TURN: Duration = Duration::from_millis(50);
 
-/// What a descriptor of a profile leads to: a file in a folder, or memory without a name.
+/// The beginning of a profile's file name, in a folder or as unnamed memory.
 pub const FILE: &str = "corelocal-locks.";
 /// The same of a record of the order of locks.
 pub const ORDER_FILE: &str = "corelocal-order.";

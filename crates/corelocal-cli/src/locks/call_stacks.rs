@@ -16,18 +16,18 @@ use corelocal_support::units::nanos;
 /// A thread, and where it was.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
-    /// How long it waited, or made others wait.
+    /// The time that it waited or made others wait, in nanoseconds.
     pub time_ns: u64,
     pub thread: u32,
     pub name: String,
-    /// Innermost first.
+    /// The frames, innermost first.
     pub frames: Vec<Call>,
 }
 
 /// A function in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Call {
-    /// Its name, or the file and the address.
+    /// The function's name, or the file and the address.
     pub function: Arc<str>,
     pub source: Option<Arc<str>>,
 }

@@ -35,16 +35,16 @@ use crate::kept::{self, Kept};
 use crate::locks::args::LocksArgs;
 use analysis::{Look, Process};
 
-/// How long to wait for a first lock of a process that is to record.
+/// The time to wait for the first lock of a process that is to record.
 const FIRST: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_millis(50);
 const FOUND: u8 = 1;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
-    /// For how long it was recorded.
+    /// The time that was recorded, in seconds.
     seconds: f64,
     processes: Vec<Process>,
 }

@@ -18,17 +18,17 @@ use super::call_stacks::{self, Place};
 /// A process.
 #[derive(Debug, Default, Serialize)]
 pub struct Process {
-    /// As it knows itself.
+    /// The process id in the process's own namespace.
     pub process: u32,
     /// The file it runs.
     pub program: String,
-    /// Most waited for first.
+    /// The locks, the one with the longest total wait first.
     pub locks: Vec<Lock>,
-    /// Locks that are left out.
+    /// The number of locks that are left out.
     pub left_out: usize,
-    /// Waits for locks that there was no room for.
+    /// The number of waits for locks without room in the profile.
     pub missed_waits: u64,
-    /// Stacks that there was no room for.
+    /// The number of stacks without room in the profile.
     pub missed_stacks: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Lock {
     pub is_lock: bool,
     pub waits: u64,
     pub sleeps: u64,
-    /// Waits that ended without it.
+    /// The number of waits that timed out.
     pub gave_up: u64,
     /// The number of threads that wait at the moment.
     pub waiting: u64,
@@ -59,7 +59,7 @@ pub struct Lock {
     pub longest_wait: Option<Place>,
 }
 
-/// So many waits were this long.
+/// A bucket of the distribution of waits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bucket {
     pub from_ns: u64,

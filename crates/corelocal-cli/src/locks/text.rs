@@ -18,9 +18,9 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// So many locks are told more of.
+/// The number of locks that are shown with stacks.
 const TOLD_MORE: usize = 5;
-/// So many functions of each stack.
+/// The number of functions that are shown of each stack.
 const MOST_CALLS: usize = 12;
 
 /// Returns all processes.

@@ -20,32 +20,32 @@ use corelocal_support::process::folder::Folder;
 /// Whether hits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nothing: the program runs as it would without us.
+    /// Nothing is counted: the program runs as it would without us.
     Nothing,
-    /// What is counted anyway.
+    /// Misses are counted, as they are anyway.
     Misses,
-    /// All.
+    /// Hits are counted, too.
     Hits,
 }
 
-/// What caches did, in all processes that told.
+/// The sums over all processes that wrote statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// So many processes told.
+    /// The number of processes that wrote statistics.
     pub processes: usize,
     /// Whether the program itself is one of them.
     pub has_program: bool,
-    /// Objects that were asked for; of up to 1 MiB, as all here. Nothing unless they were counted.
+    /// The number of objects of up to 1 MiB allocated; `None` unless they were counted.
     pub allocated: Option<u64>,
-    /// Objects that were given back, likewise.
+    /// The number of such objects freed.
     pub freed: Option<u64>,
-    /// How often a cache had none of those that were asked for.
+    /// The number of times that a cache was empty.
     pub refills: u64,
-    /// How often a cache had no room for what was given back.
+    /// The number of times that a cache was full.
     pub spills: u64,
 }
 
-/// What a process writes.
+/// The file that a process writes.
 #[derive(Deserialize)]
 struct File {
     process: u32,
@@ -55,7 +55,7 @@ struct File {
     spills: u64,
 }
 
-/// Where processes write to.
+/// The folder that processes write to.
 pub struct Place {
     folder: Folder,
     counts: bool,

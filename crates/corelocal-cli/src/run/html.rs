@@ -16,7 +16,7 @@ use super::text::name;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Colours of ours, and of others.
+/// The colours of our malloc, and below those of others.
 const OURS: [usize; 3] = [5, 6, 7];
 const OTHERS: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -65,7 +65,7 @@ fn section(answer: &Answer) -> anyhow::Result<Markup> {
     })
 }
 
-/// Of what there are means over several commands.
+/// The figures that have means over several commands.
 const MEANS: [&str; 3] = ["time", "cpu", "peak"];
 
 /// Returns the means over several commands.

@@ -14,15 +14,15 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 
-/// See the module's text.
+/// The standard input of a program's runs: see the module's text.
 pub enum Input {
-    /// Ours, as it is.
+    /// Our own standard input, unchanged.
     Ours,
-    /// Ours, from this place on.
+    /// Our own standard input, a file, from this offset on.
     From(u64),
-    /// What was read from ours.
+    /// The bytes that were read from our own standard input.
     Kept(File),
-    /// None.
+    /// No input.
     Nothing,
 }
 

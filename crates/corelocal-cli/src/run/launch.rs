@@ -25,44 +25,44 @@ use super::cache_stats::{Place, Tally, Wanted};
 use super::program::{Program, Refusal};
 use super::relay;
 
-/// What our malloc is asked for by.
+/// The environment variable with the modes of our malloc.
 const MODES: &str = "CORELOCAL_MALLOC";
-/// What has less is only being set up: such a look tells nothing of its memory.
+/// A process with less memory is only being set up, and is not counted.
 const LEAST_KIB: u64 = 64;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 /// A look may take this share of the time until the next.
 const SHARE: u32 = 20;
-/// So many are kept.
+/// The number of looks that are kept.
 const MOST: usize = 4096;
 
-/// Where the program's output goes.
+/// The destination of the program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Where ours goes.
+    /// The same as our own output.
     AsOurs,
-    /// To standard error, all of it.
+    /// Standard error, for both streams.
     ToError,
-    /// Nowhere.
+    /// The output is discarded.
     Nowhere,
 }
 
-/// What a run took.
+/// The resources that a run took.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Seconds from start to end.
+    /// The seconds from start to end.
     pub wall_s: f64,
-    /// Seconds of cpu in the program, and in what it waited for.
+    /// The cpu seconds in user mode, of the program and of the children that it waited for.
     pub user_s: f64,
-    /// The same in the kernel.
+    /// The cpu seconds in the kernel, likewise.
     pub system_s: f64,
-    /// The most KiB that were resident.
+    /// The peak of resident KiB.
     pub peak_kib: Option<u64>,
-    /// Seconds since the start, and KiB that were resident.
+    /// The resident KiB over time, in seconds since the start.
     pub resident: Vec<(f64, u64)>,
-    /// What caches did, if it was wanted, it is our malloc, and a process told.
+    /// The cache statistics, if they were wanted, it is our malloc, and a process wrote some.
     pub tally: Option<Tally>,
 }
 
@@ -131,7 +131,7 @@ struct Exec {
     path: CString,
     /// The texts that the pointers lead to.
     _texts: [Vec<CString>; 2],
-    /// Arguments and environment, each with a null pointer at its end.
+    /// The arguments and the environment, each with a null pointer at its end.
     pointers: [Vec<*const libc::c_char>; 2],
 }
 
@@ -181,7 +181,7 @@ fn text(bytes: &[u8]) -> io::Result<CString> {
 /// Returns the most KiB of the program, or of a process that it waited for, as the kernel tells after its end: nothing,
 /// if that may be what the child had before it became the program.
 fn by_kernel(usage: &libc::rusage, of_ours: Option<u64>) -> Option<u64> {
-    /// What we may have grown by meanwhile, and pages of files that the child touches.
+    /// The allowance for our own growth meanwhile, and for pages of files that the child touches.
     const MORE_KIB: u64 = 512;
     let most = u64::try_from(usage.ru_maxrss).ok()?;
     of_ours.filter(|ours| most > ours + MORE_KIB).map(|_| most)
@@ -215,7 +215,7 @@ fn retried(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
     }
 }
 
-/// What was seen of a program's memory.
+/// The observed memory of a program.
 #[derive(Default)]
 struct Looks {
     all: Vec<(f64, u64)>,

@@ -21,7 +21,7 @@ use super::launch::Run;
 /// The fewest rounds of which a difference is told.
 pub const FEWEST: usize = 5;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub version: &'static str,
@@ -29,18 +29,18 @@ pub struct Answer {
     pub command: Vec<String>,
     /// A malloc each.
     pub mallocs: Vec<Measured>,
-    /// If a comparison was ended before all runs were done.
+    /// The interruption, if a comparison was ended before all runs were done.
     pub interrupted: Option<Interrupted>,
-    /// What disturbed the machine meanwhile.
+    /// The disturbance of the machine meanwhile, if there was one.
     pub noise: Option<String>,
 }
 
-/// How a comparison was ended.
+/// The interruption of a comparison.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Interrupted {
     /// The one that was sent to us.
     pub signal: i32,
-    /// So many runs were whole, and are told of; if none was, the one that was interrupted is.
+    /// The number of complete runs, which are shown; if there is none, the interrupted one is.
     pub whole_runs: usize,
 }
 
@@ -50,19 +50,19 @@ pub struct Measured {
     pub malloc: String,
     pub label: String,
     pub ours: bool,
-    /// Its file; nothing for libc's own.
+    /// The malloc's file; `None` for libc's own.
     pub library: Option<String>,
-    /// How the first run ended that did not end well, or the first one.
+    /// The end of the first run that failed, or else of the first run.
     pub ended: String,
     /// Whether all runs ended with exit code 0.
     pub well: bool,
     pub wall_s: Option<Stat>,
     pub user_s: Option<Stat>,
     pub system_s: Option<Stat>,
-    /// Both.
+    /// The cpu seconds of both.
     pub cpu_s: Option<Stat>,
     pub peak_kib: Option<Stat>,
-    /// At the last look before the end.
+    /// The resident KiB at the last look before the end.
     pub final_kib: Option<Stat>,
     /// The time as a multiple of that with libc's malloc: less than 1 is faster.
     pub wall_ratio: Option<f64>,
@@ -70,15 +70,15 @@ pub struct Measured {
     pub cpu_ratio: Option<f64>,
     /// The peak as a multiple of that with libc's malloc: less than 1 is less memory.
     pub peak_ratio: Option<f64>,
-    /// How it compares with libc's malloc, in words.
+    /// The comparison with libc's malloc in words.
     pub verdict: Option<String>,
-    /// Seconds, and KiB that were resident, in the run of median length.
+    /// The resident KiB over time, in the run of median length.
     pub resident: Vec<(f64, u64)>,
-    /// What caches did, if it is our malloc and a process told of it.
+    /// The cache statistics, if it is our malloc and a process wrote some.
     pub caches: Option<Tally>,
 }
 
-/// What several commands have in common.
+/// The means over several commands.
 pub struct Means {
     /// The malloc that all are compared with.
     pub base: String,

@@ -19,7 +19,7 @@ use corelocal_support::output::path_line;
 /// The exit code of what cannot be done.
 pub const UNABLE: u8 = 125;
 
-/// Why there is no run, and the exit code that says so.
+/// The reason why a program is not run, with the exit code.
 #[derive(Debug)]
 pub struct Refusal {
     pub code: u8,
@@ -42,15 +42,15 @@ impl Refusal {
     }
 }
 
-/// So many scripts may stand in each other's first line, as in the kernel.
+/// The maximum depth of scripts that interpret scripts, as in the kernel.
 const MOST_SCRIPTS: usize = 4;
 
 /// A program that is there.
 #[derive(Debug)]
 pub struct Program {
-    /// As it was named.
+    /// The name as the user gave it.
     pub name: std::ffi::OsString,
-    /// Where it is.
+    /// The program's path.
     pub path: PathBuf,
 }
 

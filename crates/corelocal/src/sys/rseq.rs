@@ -73,7 +73,7 @@ const UNINITIALIZED: u32 = u32::MAX;
 /// `RSEQ_CPU_ID_REGISTRATION_FAILED`.
 const REGISTRATION_FAILED: u32 = u32::MAX - 1;
 
-/// The kind of the auxiliary vector's entry with the length of the features (Linux 6.3).
+/// The kinds of the auxiliary vector's entries about rseq (Linux 6.3).
 const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
 const AT_RSEQ_ALIGN: libc::c_ulong = 28;
 

@@ -25,37 +25,37 @@ use super::cycles::{self, Edge, Found};
 /// Threads in the deadlocks that are shown, in all. A thread waits for one mutex, and a mutex has one holder, so that
 /// deadlocks have no thread in common: only a record that is made up has more.
 pub const MOST_STUCK: usize = 256;
-/// Steps of the potential deadlocks that are shown, in all.
+/// The maximum number of steps of all potential deadlocks that are shown.
 pub const MOST_STEPS: usize = 2048;
 
 /// A process.
 #[derive(Debug, Default, Serialize)]
 pub struct Process {
-    /// As it knows itself.
+    /// The process id in the process's own namespace.
     pub process: u32,
     /// The file it runs.
     pub program: String,
-    /// How many mutexes there are in the pairs.
+    /// The number of mutexes in the pairs.
     pub locks: usize,
-    /// How often one mutex was held while another one was locked, each two counted once.
+    /// The number of distinct pairs of which one mutex was held while the other one was locked.
     pub pairs: usize,
-    /// Threads that wait for each other.
+    /// The deadlocks: threads that wait for each other.
     pub deadlocks: Vec<Deadlock>,
-    /// Orders that contradict each other.
+    /// The potential deadlocks: inconsistent orders.
     pub potential: Vec<Potential>,
-    /// Potential deadlocks that are left out.
+    /// The number of potential deadlocks that are left out.
     pub left_out: usize,
-    /// Deadlocks that are left out.
+    /// The number of deadlocks that are left out.
     pub deadlocks_left_out: usize,
-    /// Not all orders and threads were looked at: there were too many, or a signal came.
+    /// Whether the search ended early: there were too many orders, or a signal came.
     pub has_ended_early: bool,
-    /// There is a deadlock, or a potential one against which no other mutex helps.
+    /// Whether there is a deadlock, or a potential one that no common mutex prevents.
     #[serde(skip)]
     pub has_deadlocks: bool,
     pub missed: Missed,
 }
 
-/// What there was no room for.
+/// Counts of what had no room in the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Missed {
     pub threads: u64,
@@ -84,24 +84,24 @@ pub struct Stuck {
     pub name: String,
     pub waits_for: Lock,
     pub waits_ns: u64,
-    /// Innermost first.
+    /// The frames, innermost first.
     pub waits_at: Vec<Call>,
-    /// What the one before waits for.
+    /// The mutex that it holds, for which the thread before it waits.
     pub holds: Lock,
     pub held_at: Vec<Call>,
 }
 
-/// Mutexes that were locked in a circle.
+/// A potential deadlock: mutexes that were locked in a circle.
 #[derive(Debug, Serialize)]
 pub struct Potential {
     pub steps: Vec<Step>,
-    /// Mutexes that were held each time: then it is no danger.
+    /// The mutexes that were held each time, which prevent the deadlock.
     pub guarded_by: Vec<Lock>,
     /// Whether no other thread was seen in it than one.
     pub is_of_one_thread: bool,
 }
 
-/// One mutex was held while the next one was locked.
+/// A step of a circle: one mutex was held while the next one was locked.
 #[derive(Debug, Serialize)]
 pub struct Step {
     pub held: Lock,
@@ -110,19 +110,19 @@ pub struct Step {
     /// The first thread that did so.
     pub thread: u32,
     pub name: String,
-    /// Innermost first.
+    /// The frames, innermost first.
     pub held_at: Vec<Call>,
     pub taken_at: Vec<Call>,
 }
 
-/// How to look at a record.
+/// The settings of an analysis.
 #[derive(Clone, Copy)]
 pub struct Look {
     /// The time between two looks.
     pub apart: Duration,
-    /// How many potential deadlocks to show.
+    /// The number of potential deadlocks to show.
     pub top: usize,
-    /// How many signals there were: a further one ends the work.
+    /// The number of signals so far: a further one ends the work.
     pub signals: u32,
 }
 
@@ -272,11 +272,11 @@ fn waiting(order: &LockOrder) -> Vec<Waiting> {
     all
 }
 
-/// What gives names.
+/// The sources of names.
 struct Names<'a> {
     program: Program<'a>,
     stack: Box<Stack>,
-    /// How many there were: after a further one no stack is looked into.
+    /// The number of signals so far: after a further one no stack is unwound.
     signals: u32,
 }
 

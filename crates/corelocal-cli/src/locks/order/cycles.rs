@@ -14,36 +14,36 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// before that.
 pub const MOST_LOOKS: usize = 1 << 22;
 
-/// Of an edge, so many gates count.
+/// The number of an edge's gates that count.
 const MOST_GATES: usize = 8;
 
-/// From one node to another one.
+/// An edge of the graph: `to` was locked while `from` was held.
 pub struct Edge {
     pub from: u64,
     pub to: u64,
-    /// What is held meanwhile.
+    /// The other mutexes that were held meanwhile.
     pub gates: Vec<u64>,
 }
 
-/// Edges of which each one ends where the next one begins, and the last one where the first one does.
+/// A closed walk: each edge ends where the next one begins.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// Places in the list of edges.
+    /// The indices of its edges.
     pub edges: Vec<usize>,
-    /// What is held along all of them.
+    /// The mutexes that are held along all edges.
     pub gates: Vec<u64>,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Those without gates first, and shorter ones.
+    /// The cycles: those without gates first, shorter ones before longer ones.
     pub cycles: Vec<Cycle>,
-    /// Cycles that were found and are no longer in the list.
+    /// The number of cycles that were found and are no longer in the list.
     pub left_out: usize,
     /// The search ended early, so there may be more.
     pub has_ended_early: bool,
-    /// How often it looked at an edge.
+    /// The number of edges that were examined.
     pub looks: usize,
 }
 
@@ -95,27 +95,27 @@ pub fn of(edges: &[Edge], is_to_end: impl Fn() -> bool) -> Found {
 /// A node, and those of the first edge's gates that are held along all of the way there: bits.
 type Place = (usize, u8);
 
-/// How a search came to a place.
+/// The way in which a search reached a place.
 #[derive(Clone, Copy)]
 struct Came {
-    /// In which search: none has the number 0.
+    /// The number of the search, from 1 on.
     search: u32,
-    /// By which edge, and from where; nothing where it began.
+    /// The edge by which it came, and the place before; `None` at the start.
     by: Option<(usize, Place)>,
 }
 
-/// Searches in one graph.
+/// The state of searches in one graph.
 struct Search<'a> {
     edges: &'a [Edge],
-    /// From which node an edge goes to which one: places in `leaving`.
+    /// The two nodes of each edge, as indices into `leaving`.
     ends: Vec<(usize, usize)>,
     /// The edges that leave a node.
     leaving: Vec<Vec<usize>>,
-    /// For each node, as many places as there are sets of gates.
+    /// Visit marks, by node and gate set.
     came: Vec<Came>,
     sets: usize,
     search: u32,
-    /// Looks at edges that are left.
+    /// The number of edges that may still be examined.
     left: usize,
 }
 

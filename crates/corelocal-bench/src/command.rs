@@ -90,7 +90,7 @@ pub fn children() -> impl Iterator<Item = child::Named> {
     tables::all().iter().flat_map(|table| table.children()).copied()
 }
 
-/// What to do with the figures besides printing them.
+/// The outputs for the figures besides the terminal.
 struct Outputs<'a> {
     json: Option<&'a Path>,
     html: Option<&'a Path>,
@@ -111,7 +111,7 @@ impl Outputs<'_> {
     }
 }
 
-/// How long the rounds are; full if none is given.
+/// The length of the rounds; full if none is given.
 #[derive(Clone, Copy)]
 struct Rounds {
     quick: bool,
@@ -119,7 +119,7 @@ struct Rounds {
     minutes: Option<u32>,
 }
 
-/// What is kept of `--minutes` for the end of a round and for the files.
+/// The part of `--minutes` that is reserved for the end of a round and for the files.
 const RESERVE: Duration = Duration::from_secs(3);
 
 impl Rounds {

@@ -52,9 +52,9 @@ pub trait Table: Sync {
     }
 }
 
-/// What a table may know about the run it is part of.
+/// The run that a table is part of.
 pub struct Context<'a> {
-    /// How long to measure.
+    /// The durations of measurements.
     pub plan: Plan,
     /// The machine's stamp.
     pub machine: &'a Machine,

@@ -25,7 +25,7 @@ use corelocal_support::user_file;
 
 use self::compare::Comparison;
 
-/// What became of the outputs.
+/// The result of writing the outputs.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Files that were written.

@@ -44,10 +44,10 @@ use corelocal::clock::page::Period;
 
 use corelocal_support::clock::counter::Point;
 
-/// What chronyd's report says of the clock's rate, and the clocks when it was asked and when it had answered.
+/// chronyd's report on the clock's rate, and the clocks before the request and after the reply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// What `CLOCK_MONOTONIC_RAW` gains on truth, in parts per million.
+    /// The gain of `CLOCK_MONOTONIC_RAW` on true time, in parts per million.
     pub frequency_ppm: f64,
     /// The clocks before the request.
     pub asked: Point,

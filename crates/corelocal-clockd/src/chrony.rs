@@ -45,7 +45,7 @@ const BYTES: usize = 104;
 /// chronyd answers within a millisecond or not at all.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Where chronyd listens.
+/// The UDP port that chronyd listens on.
 const PORT: u16 = 323;
 
 /// The reference of a chronyd without a source that is configured to answer as if it were synchronised.
@@ -55,7 +55,7 @@ const LOCAL: u32 = 0x7f7f_0101;
 /// (`maxclockerror`): in parts per million.
 const UNMEASURED_PPM: f64 = 1.0;
 
-/// Where a chronyd may answer.
+/// A place where a chronyd may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A Unix socket.
@@ -208,27 +208,27 @@ pub struct Tracking {
     pub reference: u32,
     /// 0: it has no source.
     pub stratum: u16,
-    /// As in NTP: 1 and 2 a leap second, 3 unsynchronised.
+    /// The leap status as in NTP: 1 and 2 for a leap second, 3 for unsynchronised.
     pub leap: u16,
-    /// Nanoseconds since 1970 when the last measurement was.
+    /// The time of the last measurement, in nanoseconds since 1970.
     pub measured: u64,
-    /// Seconds that the clock is still to be slewed by.
+    /// The correction that is still to be slewed, in seconds.
     pub correction: f64,
-    /// Seconds that it was off by at the last measurement.
+    /// The offset at the last measurement, in seconds.
     pub last_offset: f64,
     /// Likewise, of many measurements.
     pub rms_offset: f64,
-    /// What its rate would be off by, and is corrected for: in parts per million.
+    /// The frequency error that is corrected, in parts per million.
     pub frequency_ppm: f64,
-    /// What that correction is about to be changed by.
+    /// The residual: the coming change of that correction, in parts per million.
     pub residual_ppm: f64,
-    /// What that may be off by.
+    /// The error bound of the frequency (skew), in parts per million.
     pub skew_ppm: f64,
-    /// Seconds to the root and back.
+    /// The delay to the root and back, in seconds.
     pub root_delay: f64,
-    /// Seconds that the root and all up to here may be off by, up to now.
+    /// The dispersion of the root and of all servers on the way, in seconds.
     pub root_dispersion: f64,
-    /// Seconds between the last two measurements.
+    /// The time between the last two measurements, in seconds.
     pub interval: f64,
 }
 

@@ -14,7 +14,7 @@ use corelocal::clock::page::{Refusal, Subscriber, vmclock};
 
 use corelocal_support::output::path_line;
 
-/// Where Linux has it.
+/// The path of the device on Linux.
 pub const DEVICE: &str = "/dev/vmclock0";
 
 /// An open one.
@@ -24,12 +24,12 @@ pub struct Device {
     last: Marks,
 }
 
-/// What it says that is no time.
+/// The marks of the page besides its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Another one means that the counter was disrupted.
+    /// The disruption marker: it changes when the counter was disrupted.
     pub disruptions: u64,
-    /// Another one means that the machine was restored or cloned.
+    /// The generation: it changes when the machine was restored or cloned.
     pub generation: Option<u64>,
 }
 

@@ -21,20 +21,20 @@ pub enum Whose {
     User,
 }
 
-/// What is known of the clock's error.
+/// The known error of the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Discipline {
     /// Whether the clock is kept right.
     pub status: Status,
-    /// How far it may be off, in nanoseconds: now, or at the report if there is one.
+    /// The maximum error in nanoseconds: now, or at the report if there is one.
     pub max_error_ns: u64,
-    /// How far it is off by estimation.
+    /// The estimated error, in nanoseconds.
     pub estimated_error_ns: Option<u64>,
-    /// How far the rate of truth may be from the known one, in parts per billion.
+    /// The maximum error of the known rate, in parts per billion.
     pub drift_ppb: u32,
-    /// How fast the kernel's clock is being slewed besides, in parts per billion.
+    /// The rate at which the kernel's clock is being slewed besides, in parts per billion.
     pub slew_ppb: u32,
-    /// What the error and the rate are by, if not by the kernel's word.
+    /// The report that error and rate come from, if not from the kernel.
     pub report: Option<Report>,
     /// A leap second nearby.
     pub leap: Leap,
@@ -44,13 +44,13 @@ pub struct Discipline {
     pub told_ns: u64,
     /// Whether the kernel has no maximum error since the clock was set.
     pub is_reset: bool,
-    /// Nanoseconds since 1970 when the clock was last compared with others, if that is told.
+    /// The time of the last comparison with other clocks, in nanoseconds since 1970, if it is known.
     pub measured: Option<u64>,
     /// The source of the information.
     pub whose: Whose,
 }
 
-/// What the kernel takes for the worst oscillator (`MAXFREQ`).
+/// The rate error of the worst oscillator by the kernel's assumption (`MAXFREQ`), in parts per billion.
 pub const WORST_PPB: u32 = 500_000;
 
 /// The kernel's greatest error when the clock was just set (`NTP_PHASE_LIMIT`), in nanoseconds.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Where an output goes.
+/// The destination of an output.
 enum Destination {
     /// A file of this name, which a temporary one replaces.
     File(PathBuf),

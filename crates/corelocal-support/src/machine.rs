@@ -9,7 +9,7 @@ use std::fs;
 
 use crate::schema::Machine;
 
-/// How many cpus and nodes there are, as the library counts them.
+/// The numbers of cpus and nodes, as the library counts them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Cpus this process may run on.

@@ -39,7 +39,7 @@ pub fn print_path() -> anyhow::Result<ExitCode> {
 pub struct Malloc {
     /// Short and stable: `libc`, `corelocal`, `jemalloc`; of others, the name of the file.
     pub id: String,
-    /// What a reader sees.
+    /// The name that a reader sees.
     pub label: String,
     /// Whether it is corelocal's.
     pub ours: bool,

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use crate::output;
 
-/// Where a report goes.
+/// The destination of a report.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// To standard output: it is the answer of the command.
+    /// Standard output: the report is the command's answer.
     Output,
-    /// To standard error: standard output is that of a program that was run.
+    /// Standard error: standard output belongs to a program that was run.
     Error,
-    /// To this file.
+    /// This file.
     File(&'a Path),
 }
 

@@ -27,7 +27,7 @@ pub const OURS: usize = 3;
 const INK: RGBColor = RGBColor(1, 2, 3);
 /// Lines of the axes.
 const RULE: RGBColor = RGBColor(1, 2, 4);
-/// What is behind.
+/// The background colour.
 pub const PAPER: RGBColor = RGBColor(1, 2, 5);
 
 /// Returns the stand-in for colour `--s{number}`.
@@ -41,9 +41,9 @@ pub struct Entry {
     pub ours: bool,
     /// The number of its colour.
     pub colour: usize,
-    /// Its mark.
+    /// The curve's mark.
     pub mark: char,
-    /// What it is.
+    /// The curve's name.
     pub text: Markup,
 }
 
@@ -121,7 +121,7 @@ pub fn drawn(
     Ok(styled(&out))
 }
 
-/// Where a tick stands on its axis and what is written there.
+/// A tick: its position on the axis and its label.
 pub type Tick = (f64, String);
 
 /// Returns what is written at a tick.
@@ -132,9 +132,9 @@ fn text_at(ticks: &[Tick], place: f64) -> String {
 
 /// An axis whose ticks stand where we say.
 pub struct Axis {
-    /// From where to where.
+    /// The range of the axis.
     pub range: Range<f64>,
-    /// Its ticks.
+    /// The ticks of the axis.
     pub ticks: Vec<Tick>,
 }
 

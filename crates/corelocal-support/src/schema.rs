@@ -22,7 +22,7 @@ pub struct Report {
     pub schema: u32,
     /// Version of the program that measured.
     pub version: String,
-    /// When the run began, RFC 3339, UTC.
+    /// The time at which the run began, RFC 3339, UTC.
     pub created: String,
     /// The command line, to run it again.
     pub command: String,
@@ -37,9 +37,9 @@ pub struct Report {
     /// The tables that were asked for and not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
-    /// Seconds the whole run took.
+    /// The time of the whole run, in seconds.
     pub elapsed_s: f64,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// The tables, in the order they ran.
     pub tables: Vec<Table>,
@@ -48,11 +48,11 @@ pub struct Report {
 /// A table that was not measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Missing {
-    /// Its [`Table::id`].
+    /// The missing table's [`Table::id`].
     pub id: String,
-    /// Its heading.
+    /// The missing table's heading.
     pub title: String,
-    /// Why, in a few words.
+    /// The reason in a few words.
     pub why: String,
 }
 
@@ -98,7 +98,7 @@ pub struct Table {
     pub source: Option<Source>,
     /// Unit of every point's `stat` (`ns`, `s`, `id`).
     pub unit: String,
-    /// Which direction is good.
+    /// The direction that is better.
     pub better: Better,
     /// Meaning of `Point::x`, for example `threads`; `None` when every row has one point.
     pub x_label: Option<String>,
@@ -118,18 +118,18 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Remarks that belong under the table.
     pub notes: Vec<String>,
-    /// How quiet the machine was while this table ran.
+    /// The disturbance of the machine while this table ran.
     pub noise: Noise,
 }
 
-/// Which rows a reader would compare, at the largest `x` or over all loads.
+/// The rows that a tile compares, at the largest `x` or over all loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tile {
-    /// What they do, in plain words.
+    /// The title in plain words.
     pub title: String,
     /// Our row.
     pub ours: String,
-    /// What it is compared with: the first of these rows that was measured.
+    /// The rivals: the first of these rows that was measured counts.
     pub versus: Vec<String>,
 }
 
@@ -145,13 +145,13 @@ impl Table {
 pub struct Source {
     /// Name, year.
     pub name: String,
-    /// Where to read it.
+    /// The address of the publication.
     pub url: String,
     /// The hardware its figures were taken on.
     pub hardware: String,
 }
 
-/// Which direction is good.
+/// The direction that is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -168,7 +168,7 @@ pub enum Better {
 pub struct Row {
     /// Stable short name.
     pub id: String,
-    /// What a reader sees.
+    /// The label that a reader sees.
     pub label: String,
     /// Whether this is corelocal's own.
     pub ours: bool,
@@ -176,7 +176,7 @@ pub struct Row {
     pub points: Vec<Point>,
     /// Figures published for the same thing elsewhere.
     pub published: Vec<Published>,
-    /// Why there is no measurement.
+    /// The reason why there is no measurement.
     pub unavailable: Option<String>,
 }
 
@@ -202,7 +202,7 @@ pub struct Point {
 pub struct Stat {
     /// Median.
     pub median: f64,
-    /// First quartile.
+    /// The first quartile.
     pub q1: f64,
     /// Third quartile.
     pub q3: f64,
@@ -219,9 +219,9 @@ pub struct Stat {
 pub struct Published {
     /// The value, in `unit`.
     pub value: f64,
-    /// Its unit.
+    /// The figure's unit.
     pub unit: String,
-    /// Which machine, shortly.
+    /// The machine in short.
     pub on: String,
 }
 

@@ -8,7 +8,7 @@ use crate::schema::{Better, Stat};
 /// The share of the old median below which a change is always noise.
 pub const SMALLEST_CHANGE: f64 = 0.05;
 
-/// What a change of one point means.
+/// The meaning of a change of one point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Better than before.

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use corelocal_support::output;
 
-/// Between two lines.
+/// The time between two lines of progress.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The progress of one table, which is one of several.

@@ -16,7 +16,7 @@ use corelocal_support::schema::{self, Noise, Point, Stat};
 
 use super::{Contest, Context};
 
-/// How often the rounds at one `x` are measured while the machine is disturbed: of these, the quietest count.
+/// The number of times that the rounds at one `x` are measured if the machine is disturbed: the quietest count.
 const ATTEMPTS: usize = 2;
 
 /// Wall and cpu time that differ by less than this tell the same.

@@ -33,7 +33,7 @@ pub struct Crew<'a> {
     shift: Option<Shift>,
 }
 
-/// What was prepared for one position on the x axis.
+/// The threads that were prepared for one position on the x axis.
 struct Shift {
     job: Job,
     threads: usize,
@@ -97,7 +97,7 @@ impl Body for Crew<'_> {
     }
 }
 
-/// What one thread did in one round.
+/// The result of one thread in one round.
 struct Done {
     operations: u64,
     longest: Duration,

@@ -12,16 +12,16 @@ use corelocal_support::schema::{Point, Published, Row, Table};
 
 use super::outcome::Outcome;
 
-/// Behind a figure that was measured while the machine was disturbed.
+/// The mark behind a figure that was measured while the machine was disturbed.
 pub const DISTURBED: &str = "~";
 
 /// One column of figures.
 pub struct Column {
-    /// What stands above it.
+    /// The heading.
     pub heading: String,
-    /// One for each row.
+    /// The cells, one for each row.
     pub cells: Vec<String>,
-    /// Of a column of ratios: how each of our rows compares with the baseline.
+    /// The outcomes of our rows against the baseline, in a column of ratios.
     outcomes: Vec<Option<Outcome>>,
 }
 

@@ -23,7 +23,7 @@ use super::stamp::{self, Difference};
 /// A report has less than 1 MiB. What it is parsed into takes many times its bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// One point that both reports have.
+/// The change of a point that both reports have.
 #[derive(Debug)]
 pub struct Change {
     /// Label of the row, with the point's `x` where it has one.
@@ -34,7 +34,7 @@ pub struct Change {
     pub new: f64,
     /// Change of the median in percent of the old one; `None` when that was zero.
     pub percent: Option<f64>,
-    /// What it means.
+    /// The meaning of the change.
     pub verdict: Verdict,
 }
 
@@ -45,14 +45,14 @@ pub struct TableChanges {
     pub title: String,
     /// Unit of the medians.
     pub unit: String,
-    /// In the table's order.
+    /// The changes, in the table's order.
     pub changes: Vec<Change>,
 }
 
 /// An older report beside a newer one.
 #[derive(Debug)]
 pub struct Comparison {
-    /// When the older one began.
+    /// The time at which the older report began.
     pub old_created: String,
     /// Version that wrote the older one.
     pub old_version: String,

@@ -10,7 +10,7 @@ use corelocal_support::console::{OURS, grid, heading, keep_whole, lines};
 
 use super::matrix::{Contestant, Matrix};
 
-/// Between two columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
 
 /// Returns the matrix as text, at most `width` columns wide.

@@ -10,11 +10,11 @@ use corelocal_support::schema::{Point, Row, Table};
 
 use super::columns;
 
-/// One kind of figure, of all contestants at all `x`.
+/// The figures of one kind, of all contestants at all `x`.
 pub struct Matrix {
-    /// What the figures are.
+    /// The name of the figures.
     pub caption: String,
-    /// What stands before each line.
+    /// The labels of the lines.
     pub lines: Vec<String>,
     /// The contestants that were measured.
     pub columns: Vec<Contestant>,
@@ -22,11 +22,11 @@ pub struct Matrix {
 
 /// A contestant's figures.
 pub struct Contestant {
-    /// Its label.
+    /// The column's label.
     pub heading: String,
     /// Whether it is corelocal's own.
     pub ours: bool,
-    /// One for each line.
+    /// The cells, one for each line.
     pub cells: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 use corelocal_support::schema::Stat;
 use corelocal_support::verdict::SMALLEST_CHANGE;
 
-/// How ours compares.
+/// The outcome of a comparison of ours with a rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Ours is better.

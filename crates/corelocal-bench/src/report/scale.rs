@@ -8,7 +8,7 @@ use corelocal_support::plot::round_up;
 /// Beyond this ratio of largest to smallest a linear bar hides the small ones.
 const LINEAR_LIMIT: f64 = 30.0;
 
-/// One axis.
+/// The scale of an axis.
 #[derive(Clone, Debug)]
 pub struct Scale {
     /// Whether equal distances are equal ratios.

@@ -37,9 +37,9 @@ pub fn fields(machine: &Machine) -> Vec<(&'static str, String)> {
 pub struct Difference {
     /// The field's name as in [`fields`], or the path's name.
     pub field: String,
-    /// Its value in the older report, `not known` where it has none.
+    /// The setting's value in the older report; `not known` if it has none.
     pub old: String,
-    /// Its value in the newer report, likewise.
+    /// The setting's value in the newer report, likewise.
     pub new: String,
 }
 

@@ -13,7 +13,7 @@ use super::outcome::Outcome;
 /// A comparison.
 #[derive(Debug)]
 pub struct Tile<'a> {
-    /// What is compared.
+    /// The title: what is compared.
     pub title: &'a str,
     /// The table it is from.
     pub table: &'a Table,
@@ -21,22 +21,22 @@ pub struct Tile<'a> {
     pub ours: Side<'a>,
     /// The row that it is compared with.
     pub versus: Side<'a>,
-    /// How many times as good ours is.
+    /// The factor by which ours is better.
     pub factor: f64,
-    /// How ours compares.
+    /// The outcome of the comparison.
     pub outcome: Outcome,
-    /// Where: `64 threads`, or over which loads.
+    /// The place of the comparison: `64 threads`, or the loads.
     pub place: Option<String>,
     /// The machine was disturbed meanwhile.
     pub is_disturbed: bool,
 }
 
-/// One row of a comparison.
+/// One side of a comparison.
 #[derive(Debug)]
 pub struct Side<'a> {
     /// The row.
     pub row: &'a Row,
-    /// Its median, or the geometric mean of its medians.
+    /// The row's median, or the geometric mean of its medians.
     pub median: f64,
     /// `None` for a mean.
     pub spread: Option<Stat>,

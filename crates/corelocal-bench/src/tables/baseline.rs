@@ -21,7 +21,7 @@ pub const IN_TURN: usize = 8;
 /// Distance between the slots of neighbouring ids, as the C code has it.
 const SLOT_LEN: usize = 1 << 16;
 
-/// Which id indexes the slots.
+/// The id that indexes the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Id {
     /// The cpu number.

@@ -32,7 +32,7 @@ pub fn sum(lines: &[Line]) -> u64 {
     lines.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
 }
 
-/// Something that works and can be checked.
+/// A contestant's object: it works, and its state can be checked.
 pub trait Subject: Send + Sync {
     /// Does `operations`, as thread number `thread`.
     fn work(&self, thread: usize, operations: u64);
@@ -97,7 +97,7 @@ where
     }
 }
 
-/// How a job becomes a contestant, and how many operations one of its steps is.
+/// The way in which a job becomes a contestant, with the number of operations in a step.
 pub trait Runner: Body {
     /// Operations in one step.
     const OPERATIONS: u64;
@@ -115,7 +115,7 @@ impl Runner for Crew<'static> {
 }
 
 impl Runner for Loop<'static> {
-    /// So many that the call around them disappears.
+    /// The number of operations in a call: so many that the cost of the call disappears.
     const OPERATIONS: u64 = 4096;
 
     fn of(job: Job) -> Self {

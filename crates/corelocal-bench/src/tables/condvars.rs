@@ -22,7 +22,7 @@ pub struct Condvars {
     play: Play,
 }
 
-/// What the threads do.
+/// The game that the threads play.
 #[derive(Clone, Copy)]
 enum Play {
     RoundTrips,

@@ -19,7 +19,7 @@ use crate::contest::{Contest, Context, Table};
 /// The table.
 pub struct Futex;
 
-/// What the words hold, and what a WAIT expects instead.
+/// The value of the words, and below it the one that a WAIT expects.
 const HELD: u32 = 0;
 const OTHER: u32 = 1;
 

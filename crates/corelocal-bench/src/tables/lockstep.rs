@@ -17,10 +17,10 @@ use corelocal_support::measure::engine::{Body, Plan, Sample, calibrate, thread_c
 /// Name of the figure beside the wall time.
 const CPU_US: &str = "cpu us";
 
-/// How long some steps took.
+/// The time that some steps took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// What the figure is made of.
+    /// The wall time, of which the figure is made.
     pub wall: Duration,
     /// Cpu time of all threads.
     pub cpu: Duration,

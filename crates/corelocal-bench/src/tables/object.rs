@@ -30,7 +30,7 @@ pub fn rivals() -> anyhow::Result<Object> {
 pub struct Source {
     /// Names and contents of files. The first one is compiled.
     pub files: &'static [(&'static str, &'static str)],
-    /// For the compiler: the library, and definitions.
+    /// The compiler's flags: the library, and definitions.
     pub flags: &'static [&'static str],
     /// Debian's packages.
     pub packages: &'static str,
@@ -79,7 +79,7 @@ impl Source {
     }
 }
 
-/// What a source has once it is loaded, or why it has not.
+/// The functions of a loaded source, or the reason why it cannot be loaded.
 pub type Loaded<T> = OnceLock<Result<T, String>>;
 
 /// Loads it at the first call.

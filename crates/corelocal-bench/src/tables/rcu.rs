@@ -29,7 +29,7 @@ use crate::contest::{Contest, Context, Table};
 pub struct Read;
 
 const BASELINE: &str = "urcu-memb";
-/// What is there to be read.
+/// The value that readers read.
 const VALUE: u64 = 0x5EED;
 
 /// A value that is read.
@@ -116,7 +116,7 @@ fn subject(reads: impl Reads) -> Arc<dyn Subject> {
 
 struct Reading<R> {
     reads: R,
-    /// How often each thread has read the value.
+    /// The number of times that each thread has read the value.
     right: Vec<Line>,
 }
 

@@ -30,7 +30,7 @@ pub struct RwLocks {
     turns: Turns,
 }
 
-/// What a turn is.
+/// The mixture of reads and writes in a turn.
 #[derive(Clone, Copy)]
 enum Turns {
     Read,
@@ -50,7 +50,7 @@ impl RwLocks {
 const BASELINE: &str = "parking-lot";
 const THREADS: &[usize] = &[1, 2, 32];
 
-/// One turn of so many writes, if the mixture has any.
+/// The number of turns for each write; 0 stands for reads only.
 const READS_ONLY: u64 = 0;
 const WRITES_ONLY: u64 = 1;
 const MIXTURE: u64 = 100;
@@ -157,11 +157,11 @@ fn turns<L: ReadWrite, const PERIOD: u64>() -> Made {
 
 struct Worked<L, const PERIOD: u64> {
     lock: L,
-    /// In how many of its turns a thread writes again; from 1.
+    /// The number of turns until each thread writes again, from 1 on.
     until_write: Vec<Line>,
-    /// How often a thread has written.
+    /// The number of writes of each thread.
     writes: Vec<Line>,
-    /// How often a reader saw what a writer had not finished.
+    /// The number of times that a reader saw an unfinished write.
     torn: AtomicU64,
 }
 

@@ -55,11 +55,11 @@ pub struct Point {
     pub counter: u64,
     /// The time in nanoseconds.
     pub nanos: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    /// The time of `CLOCK_MONOTONIC_RAW`, in nanoseconds.
     pub raw: u64,
-    /// By how many ticks the counter may be off.
+    /// The uncertainty of the counter, in ticks.
     pub error: u64,
-    /// By how many nanoseconds `raw` may be off.
+    /// The uncertainty of `raw`, in nanoseconds.
     pub width: u64,
 }
 

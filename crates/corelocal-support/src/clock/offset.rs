@@ -9,15 +9,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Attempts of which the narrowest counts: interrupts make the others wide.
+/// The number of attempts, of which the narrowest counts: interrupts make the others wide.
 const ATTEMPTS: usize = 16;
 
-/// By how much a clock is ahead of the kernel's, in nanoseconds.
+/// The difference of a clock to the kernel's, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offset {
-    /// By at least this.
+    /// The least difference.
     pub low: i64,
-    /// By at most this.
+    /// The greatest difference.
     pub high: i64,
 }
 

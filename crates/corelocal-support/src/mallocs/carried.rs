@@ -24,7 +24,7 @@ use crate::output::path_line;
 pub const OURS: &str = "libcorelocal_malloc.so";
 /// The library; empty if the build made none.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcorelocal_malloc.so"));
-/// Why the build made none.
+/// The reason why the build made no library.
 pub const WHY_NOT: &str = env!("CORELOCAL_NO_MALLOC");
 
 /// Returns `true` if there is one.

@@ -32,17 +32,17 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// A malloc by its name.
 pub struct Known {
-    /// As in [`Malloc`].
+    /// See [`Malloc`].
     pub id: &'static str,
-    /// As in [`Malloc`].
+    /// See [`Malloc`].
     pub label: &'static str,
-    /// What the loader knows it by, newest first; or the file that `rivals/build` makes.
+    /// The names by which the loader finds it, newest first; or the file that `rivals/build` makes.
     sonames: &'static [&'static str],
-    /// Where it is to be had.
+    /// The source of the malloc.
     source: Source,
 }
 
-/// Where a malloc is to be had.
+/// The source of a malloc.
 enum Source {
     /// A package of Debian and its relatives, which the loader finds.
     Package(&'static str),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub enum Process {
     /// The calling one.
     This,
-    /// By its number.
+    /// The process of this id.
     Other(u32),
 }
 

@@ -19,14 +19,14 @@ const MIN_ROUNDS: usize = 5;
 /// Name of the extra figure that holds cpu time where `Sample::value` is wall time.
 pub const CPU_NS: &str = "cpu ns";
 
-/// How long to measure.
+/// The durations of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What one round of a single-threaded contestant should take.
+    /// The time that a round of a single-threaded contestant should take.
     pub round: Duration,
     /// Rounds of a single-threaded contestant, when they fit in `table`.
     pub rounds: usize,
-    /// What one round of a contestant on many threads takes.
+    /// The time that a round of a contestant on many threads takes.
     pub slice: Duration,
     /// The same where the threads contend for something: several turns of all of them.
     pub contest: Duration,
@@ -39,12 +39,12 @@ pub struct Plan {
     pub busy: &'static [usize],
     /// A table stops adding rounds after this; every contestant gets at least five.
     pub table: Duration,
-    /// When no round begins any more, and the table that is being measured is incomplete.
+    /// The time after which no round begins and the current table stays incomplete.
     pub end: Option<Instant>,
 }
 
 impl Plan {
-    /// All tables in about seven minutes.
+    /// The plan for all tables in about seven minutes.
     pub const FULL: Self = Self {
         round: Duration::from_millis(4),
         rounds: 101,
@@ -57,7 +57,7 @@ impl Plan {
         end: None,
     };
 
-    /// All tables in under half a minute.
+    /// The plan for all tables in under half a minute.
     pub const QUICK: Self = Self {
         round: Duration::from_millis(1),
         rounds: 31,
@@ -103,10 +103,10 @@ impl Plan {
     };
 }
 
-/// What one round of one contestant gave.
+/// The result of one round of a contestant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// In the table's unit.
+    /// The figure, in the table's unit.
     pub value: f64,
     /// The same in other units, in the same order every round.
     pub extra: Vec<(&'static str, f64)>,
@@ -216,7 +216,7 @@ pub fn thread_cpu_time() -> Duration {
 pub fn calibrate(target: Duration, mut run: impl FnMut(u64) -> Duration) -> u64 {
     const MOST: u64 = 1 << 40;
     const LOOKS_MORE: usize = 3;
-    /// No interruption is as long, so what takes that long is not looked at again.
+    /// A time longer than any interruption: a measurement that takes as long is not repeated.
     const LONG: Duration = Duration::from_millis(100);
     let mut iterations = 1;
     run(iterations);

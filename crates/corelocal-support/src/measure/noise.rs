@@ -92,7 +92,7 @@ impl Ticks {
 /// The whole machine and this program at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
-    /// Where steal matters: the cpu measured on, or all.
+    /// The ticks of the watched cpus: the one measured on, or all.
     watched: Ticks,
     all: Ticks,
     cpus: usize,

@@ -22,7 +22,7 @@ use serde_json::Value;
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "__child";
 
-/// What runs in a child: arguments in, result out.
+/// A function that runs in a child: it takes arguments and returns a result.
 pub type Body = fn(&[String]) -> anyhow::Result<Value>;
 
 /// More output than this is not a result.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::output::complain;
 
-/// How long a program has to end that was asked to, before it is killed or the user is told.
+/// The time that a program has to end when it was asked to, before it is killed or the user is told.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a program is asked to end: by the signal that was sent to this process, else by SIGTERM; once. A program that does not end in time is killed if `--for` ends it. If

@@ -25,7 +25,7 @@ use crate::output::path_line;
 const MEMORY: &str = "/dev/shm";
 /// Room for the locks of some processes, of 5 MiB each.
 const ENOUGH: f64 = (32 << 20) as f64;
-/// Of a path; corelocal's malloc takes 511 bytes, with the name of a file.
+/// The maximum length of the folder's path: corelocal's malloc takes 511 bytes, with the name of a file.
 const LONGEST: usize = 400;
 
 /// A folder that is ours.

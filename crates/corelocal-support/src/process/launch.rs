@@ -17,7 +17,7 @@ use super::ending::Ending;
 use super::signals;
 use crate::output::path_line;
 
-/// How long it sleeps between looks.
+/// The sleep between two looks.
 const TURN: Duration = Duration::from_millis(20);
 
 /// Starts a program.
@@ -31,7 +31,7 @@ pub fn start(command: &mut Command, hint: &str) -> anyhow::Result<Child> {
     })
 }
 
-/// What is done while a program runs.
+/// Actions while a program runs.
 pub trait Look {
     /// Looks now and then, and before its status is taken.
     fn look(&mut self, program: &Child);

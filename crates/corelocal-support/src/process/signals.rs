@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 static CAME: AtomicU32 = AtomicU32::new(0);
-/// The last one.
+/// The last signal that came.
 static LAST: AtomicI32 = AtomicI32::new(0);
-/// How many came.
+/// The number of signals that came.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// The terminal sent one, to all processes that it runs in the foreground.
+/// Bit: the terminal sent one to all its foreground processes.
 const BY_TERMINAL: u32 = 1;
-/// One came that may have been for us alone.
+/// Bit: one came that may have been for this process alone.
 const FOR_US: u32 = 2;
 
-/// What ends us otherwise.
+/// The signals that would end this process otherwise.
 const NOTED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
 /// Gives SIGCHLD its default. Where the caller has it ignored, the kernel keeps no exit status of a child: wait(2) fails.

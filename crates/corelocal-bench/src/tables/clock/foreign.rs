@@ -15,7 +15,7 @@ use super::super::object::{self, Object};
 pub struct Rival {
     /// Reads it so many times.
     pub reads: extern "C" fn(u64),
-    /// Nanoseconds since the first call.
+    /// Returns the nanoseconds since the first call.
     pub nanos: extern "C" fn() -> u64,
     /// Whether it reads the cpu's counter here, and not the system's clock.
     pub is_fast: bool,
@@ -40,7 +40,7 @@ pub fn load_clock(name: &str) -> anyhow::Result<Rival> {
     }
 }
 
-/// What a clock shows, in nanoseconds.
+/// A function that reads a clock, in nanoseconds.
 pub type Read = Box<dyn FnMut() -> u64>;
 
 /// Returns clocks that do not follow the kernel's, and their names.

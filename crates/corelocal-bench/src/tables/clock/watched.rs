@@ -10,7 +10,7 @@ use corelocal_support::measure::loops::Loop;
 /// Name of the extra figure.
 pub const DRIFT: &str = "drift us/min";
 
-/// See the module's text.
+/// A contestant whose drift is watched: see the module's text.
 pub struct Watched {
     run: Loop<'static>,
     clock: Option<Drift>,

@@ -8,22 +8,22 @@ use corelocal::sync;
 
 use crate::tables::locks::foreign::{Foreign, Library, Writes};
 
-/// What the threads share.
+/// The state that the threads share, under the lock.
 #[derive(Default)]
 pub struct Scene {
-    /// How many turns were given, or how often all were notified.
+    /// The number of turns that were given, or of notifications of all.
     pub turns: u64,
-    /// How many wait for the next notification.
+    /// The number of threads that wait for the next notification.
     pub waiting: usize,
-    /// How often one of them woke from one.
+    /// The number of times that a thread woke from one.
     pub awoken: u64,
-    /// When the last one did.
+    /// The time at which the last thread did.
     pub last: Option<Instant>,
 }
 
 /// A scene behind a lock with a condition variable.
 pub trait Monitor: Sized + Send + Sync + 'static {
-    /// It is locked.
+    /// The guard of the locked monitor.
     type Guard<'a>: DerefMut<Target = Scene>;
 
     /// # Errors

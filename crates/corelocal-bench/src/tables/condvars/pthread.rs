@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::monitors::{Monitor, Scene};
 
-/// See the file's text.
+/// libc's mutex and condition variable: see the file's text.
 pub struct Pthread(Box<Behind>);
 
 struct Behind {

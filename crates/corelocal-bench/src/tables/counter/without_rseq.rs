@@ -21,9 +21,9 @@ pub const CHILD: &str = "counter-off";
 /// Far more than a round takes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// See the module's text.
+/// A contestant that runs here or in a child without rseq: see the module's text.
 pub enum Contestant {
-    /// In this process.
+    /// The contestant runs in this process.
     Here(Checked<Crew<'static>>),
     /// Our counter in a child, with so many threads, for so long.
     WithoutRseq { threads: usize, slice: Duration },

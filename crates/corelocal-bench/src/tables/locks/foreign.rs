@@ -18,7 +18,7 @@ struct Place(UnsafeCell<[u64; 4]>);
 
 type Function = unsafe extern "C" fn(*const Place);
 
-/// What the C does with a place; each is a call of the library and nothing else.
+/// The C functions of a lock, each of which is one call of the library.
 #[derive(Clone, Copy)]
 pub struct Functions {
     init: Function,
@@ -149,7 +149,7 @@ impl<T, L: Library> Drop for Foreign<T, L> {
     }
 }
 
-/// It is held for writing.
+/// The guard of a lock that is held for writing.
 pub struct Writes<'a, T, L: Library>(&'a Foreign<T, L>);
 
 impl<T, L: Library> Writes<'_, T, L> {
@@ -198,7 +198,7 @@ impl<T, L: Library> Drop for Writes<'_, T, L> {
     }
 }
 
-/// It is held for reading.
+/// The guard of a lock that is held for reading.
 pub struct Reads<'a, T, L: Library>(&'a Foreign<T, L>);
 
 impl<T, L: Library> Deref for Reads<'_, T, L> {

@@ -8,10 +8,10 @@ use anyhow::ensure;
 
 use crate::tables::checked::{Made, Subject, agree};
 
-/// What a lock can be beside a lock.
+/// The kinds of libc's mutexes.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// For all processes that map it.
+    /// A mutex for all processes that map it.
     Shared,
     /// Tells of its owner's death.
     Robust,

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// What a load did.
+/// The work that a load did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Did {
     /// Operations: a piece taken and given back, as a rule.
     pub ops: u64,
-    /// On so many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// In so long.
+    /// The wall time.
     pub wall: Duration,
-    /// So many of its operations go on at a time where there are cpus enough.
+    /// The number of operations at a time, with enough cpus.
     lanes: usize,
 }
 

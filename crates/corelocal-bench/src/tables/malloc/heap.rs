@@ -19,7 +19,7 @@ unsafe impl Send for Piece {}
 unsafe impl Sync for Piece {}
 
 impl Piece {
-    /// None.
+    /// The piece that stands for none.
     pub const NONE: Piece = Piece(std::ptr::null_mut());
 
     /// Returns it as a number, for shared words.

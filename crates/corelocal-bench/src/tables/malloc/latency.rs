@@ -32,7 +32,7 @@ use crate::contest::{Contest, Context, Table};
 /// The table.
 pub struct Latency;
 
-/// What is told of the requests of a run, and what the child calls it.
+/// The figures of a run's requests: each with its label and the name that the child gives it.
 const TOLD: [(&str, &str); 3] = [("mean", "mean"), ("p99", "p99"), ("p99.9", "p999")];
 
 const CHILD: &str = "malloc-serve";
@@ -90,9 +90,9 @@ impl Table for Latency {
 struct Server {
     malloc: Malloc,
     requests: usize,
-    /// Which of [`TOLD`] is its turn.
+    /// The index in [`TOLD`] of the next figure.
     line: usize,
-    /// What runs told so far (3), and how many of them this line has had.
+    /// The figures of all runs so far (3), and below it the number that this line has used.
     runs: Vec<[f64; TOLD.len()]>,
     had: usize,
 }

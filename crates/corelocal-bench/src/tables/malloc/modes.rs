@@ -91,7 +91,7 @@ impl Table for Modes {
     }
 }
 
-/// What a process is to do.
+/// The task of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     load: usize,

@@ -44,7 +44,7 @@ const LOOKS: [&str; 7] = [
     "3 s at work",
 ];
 
-/// How large the loads are.
+/// The size of the loads.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Size {
     threads: usize,

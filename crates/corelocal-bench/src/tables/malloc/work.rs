@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A load of the suite.
 pub struct Work {
-    /// What a reader sees.
+    /// The name that a reader sees.
     pub name: &'static str,
     /// Operations of a round of 20 ms on a slow machine.
     ops: u64,
@@ -45,7 +45,7 @@ macro_rules! works {
     };
 }
 
-/// All of them.
+/// All loads.
 pub const WORKS: &[Work] = works![
     "pair 16", 2_000_000, |ops| Ok(micro::pair(16, ops));
     "pair 64", 2_000_000, |ops| Ok(micro::pair(64, ops));
@@ -76,22 +76,22 @@ pub const WORKS: &[Work] = works![
     "large 1-8 M", 100, |ops| Ok(large::churn(ops));
 ];
 
-/// Those in a report, by their places: one of each kind.
+/// The indices of the loads in a report: one of each kind.
 pub const FEW: [usize; 6] = [1, 2, 7, 14, 16, 19];
 
-/// What a process is to do.
+/// The task of a child process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     work: usize,
     scale: f64,
 }
 
-/// What came of it.
+/// The figures of a task.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Figures {
     /// The file in which the process had its malloc.
     malloc: String,
-    /// Nanoseconds of an operation.
+    /// The time of an operation, in nanoseconds.
     pub ns: f64,
     /// KiB that were resident at most and are no file's.
     pub peak_kib: Option<u64>,

@@ -40,7 +40,7 @@ pub fn page() -> u64 {
 pub struct Container {
     /// Stable short name.
     pub id: &'static str,
-    /// What a reader sees.
+    /// The label that a reader sees.
     pub label: &'static str,
     /// Makes one, and gives what a thread does with it again and again.
     make: fn() -> Step,
@@ -85,36 +85,36 @@ fn queue() -> Step {
     })
 }
 
-/// What a process is to do.
+/// The task of a child process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Look {
     /// Confined to so many cpus, those with the highest numbers; not at all when absent.
     pub cpus: Option<usize>,
-    /// On so many threads.
+    /// The number of threads.
     pub threads: usize,
-    /// For each phase.
+    /// The time of each phase.
     pub time: Duration,
 }
 
 /// Ids of one kind that a process met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
-    /// How many.
+    /// The number of ids.
     pub used: u32,
     /// The largest.
     pub largest: u32,
 }
 
-/// What it saw.
+/// The observations of a child process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// As asked for.
+    /// The requested number.
     pub cpus: Option<usize>,
-    /// As asked for.
+    /// The requested number.
     pub threads: usize,
     /// Possible cpus.
     pub possible: u32,
-    /// How ids get their slots.
+    /// The way in which ids get their slots.
     pub policy: String,
     /// Cpu numbers.
     pub cpu_id: Ids,
@@ -207,10 +207,10 @@ pub fn child(args: &[String]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(look.run()?)?)
 }
 
-/// What a thread does in a phase, again and again.
+/// The step that a thread repeats in a phase.
 type Step = Box<dyn Fn() + Send + Sync>;
 
-/// What all threads go through together.
+/// The phases that all threads go through together.
 struct Course {
     steps: Vec<Step>,
     barrier: Barrier,
@@ -248,7 +248,7 @@ impl Course {
     }
 }
 
-/// Which ids were met.
+/// The ids that were met.
 struct Marks(Vec<AtomicBool>);
 
 impl Marks {

@@ -14,12 +14,12 @@ use corelocal_support::measure::loops::opaque;
 
 use crate::tables::checked::{Made, Subject};
 
-/// What is in the pools, behind a box as everything is that is worth pooling.
+/// The object in the pools, behind a box as objects worth pooling are.
 #[derive(Default)]
 #[repr(C)]
 pub struct Object {
     number: u64,
-    /// For lists whose links are in the objects.
+    /// The link of lists that are threaded through the objects.
     pub link: AtomicPtr<Object>,
     _rest: [u64; 14],
 }

@@ -83,7 +83,7 @@ impl Passed {
 
 type Made = anyhow::Result<Arc<dyn Passing>>;
 
-/// See the module's text.
+/// A contestant of the queue table: see the module's text.
 pub struct Relay {
     build: fn() -> Made,
     shift: Option<Shift>,
@@ -134,7 +134,7 @@ impl Body for Relay {
     }
 }
 
-/// What one end did in a round.
+/// The result of one end in a round.
 #[derive(Clone, Copy, Default)]
 struct End {
     passed: Passed,
@@ -147,14 +147,14 @@ struct Round {
     wall: Duration,
 }
 
-/// What the threads of a round share.
+/// The state that the threads of a round share.
 struct Course {
     /// Closed while threads are being started: each waits for a read lock.
     gate: RwLock<()>,
-    /// For batches; `None` when no more are to begin.
+    /// The permits for batches; `None` when no more are to begin.
     permits: Mutex<Option<u64>>,
     permitted: Condvar,
-    /// Nothing is pushed any more.
+    /// Set when nothing is pushed any more.
     done: AtomicBool,
 }
 

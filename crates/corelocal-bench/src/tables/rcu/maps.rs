@@ -81,7 +81,7 @@ fn made<M: Numbers>() -> Made {
 
 struct Working<M> {
     map: M,
-    /// How often a read has found something else.
+    /// The number of reads that found a wrong value.
     wrong: AtomicU64,
 }
 

@@ -21,7 +21,7 @@ pub trait Flavour: Send + Sync + 'static {
 type Read = unsafe extern "C" fn(*const AtomicPtr<u64>, u64, u64) -> u64;
 type Times = unsafe extern "C" fn(u64);
 
-/// What the C code beside this file does; see there.
+/// The functions of the C code beside this file.
 #[derive(Clone, Copy)]
 pub struct Functions {
     read: Read,

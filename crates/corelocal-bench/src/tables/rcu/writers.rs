@@ -25,17 +25,17 @@ pub struct Wait;
 
 const CHILD: &str = "rcu-write";
 const LIMIT: Duration = Duration::from_secs(60);
-/// What a process frees in a round.
+/// The number of items that a process frees in a round.
 const ITEMS: u64 = 200_000;
 /// `RcuCopy` frees one of so many, since it waits each time.
 const COPIES: u64 = 50;
 const BASELINE: &str = "crossbeam-epoch";
 const PLACES: &[&str] = &["one thread", "a thread on each cpu"];
 
-/// How many items have been dropped.
+/// The number of items that were dropped.
 static DROPPED: Counter = Counter::new();
 
-/// What is freed.
+/// An item to be freed.
 struct Item(#[allow(dead_code, reason = "its length counts")] u64);
 
 impl Drop for Item {
@@ -47,7 +47,7 @@ impl Drop for Item {
 /// Frees so many items, or fewer. Returns how many, when all are freed that this thread has given.
 type Free = fn(u64) -> anyhow::Result<u64>;
 
-/// By id and label. Those of C do not count.
+/// The ways to free items, by id and label. Those of C count no drops.
 const FREES: &[(&str, &str, Free)] = &[
     ("urcu-memb", "liburcu memb, call_rcu", |items| in_c::<Memb>(items)),
     ("urcu-qsbr", "liburcu qsbr, call_rcu", |items| in_c::<Qsbr>(items)),

@@ -30,7 +30,7 @@ const MOST_ACTS: usize = 10_000;
 /// cpus of their own.
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// For a round without anything to do.
+/// The time limit of a round.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// A container, what threads do with it, and what is done to it from afar.
@@ -52,7 +52,7 @@ pub trait Subject: Send + Sync {
 /// A subject in the making.
 pub type Made = anyhow::Result<Arc<dyn Subject>>;
 
-/// See the module's text.
+/// A contestant: see the module's text.
 pub struct Afar {
     build: fn() -> Made,
     shift: Option<Shift>,
@@ -62,7 +62,7 @@ struct Shift {
     subject: Arc<dyn Subject>,
     busy: usize,
     time: Duration,
-    /// In the container since it was made.
+    /// The number of items put into the container since it was made.
     put: u64,
     taken: u64,
 }

@@ -10,7 +10,7 @@ use anyhow::ensure;
 
 use super::kinds::{Pair, ReadWrite};
 
-/// What a lock is told when it is made.
+/// The attributes of a lock.
 pub trait Kind: Send + Sync + 'static {
     /// 0, unless libc does not know of it.
     fn tell(attributes: *mut libc::pthread_rwlockattr_t) -> libc::c_int;
@@ -31,7 +31,7 @@ pub enum Writers {}
 impl Kind for Writers {
     #[cfg(target_env = "gnu")]
     fn tell(attributes: *mut libc::pthread_rwlockattr_t) -> libc::c_int {
-        /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`; there is another one that is as without it.
+        /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`. (`PTHREAD_RWLOCK_PREFER_WRITER_NP` has no effect.)
         const PREFER_WRITER: libc::c_int = 2;
         // SAFETY: initialised attributes, from the caller.
         unsafe { libc::pthread_rwlockattr_setkind_np(attributes, PREFER_WRITER) }
@@ -43,7 +43,7 @@ impl Kind for Writers {
     }
 }
 
-/// For all processes that map it.
+/// A lock for all processes that map it.
 pub enum Shared {}
 
 impl Kind for Shared {
@@ -53,11 +53,11 @@ impl Kind for Shared {
     }
 }
 
-/// See [`Readers`].
+/// A lock that prefers [`Readers`].
 pub type PrefersReaders = Pthread<Readers>;
-/// See [`Writers`].
+/// A lock that prefers [`Writers`].
 pub type PrefersWriters = Pthread<Writers>;
-/// See [`Shared`].
+/// A lock that is [`Shared`].
 pub type OfProcesses = Pthread<Shared>;
 
 /// Two numbers behind a lock of libc.

@@ -38,14 +38,14 @@ const THREADS: [usize; 4] = [1, 4, 16, 64];
 /// in which the kernels before 6.19 take back ids that are out of use.
 const SETTLING: Duration = Duration::from_millis(150);
 
-/// Where the threads may run.
+/// The cpus that the threads may run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Place {
-    /// Wherever the process may.
+    /// All cpus of the process.
     Free,
-    /// On this many cpus, from before the threads start.
+    /// This many cpus, from before the threads start.
     Confined(usize),
-    /// On one cpu, after the threads have run freely.
+    /// One cpu, after the threads have run freely.
     ConfinedLate,
 }
 
@@ -181,7 +181,7 @@ impl Table for Ids {
     }
 }
 
-/// What one place gave, for each number of threads; or why there is nothing.
+/// The results for one place, by number of threads; or the reason why there are none.
 type Seen = Result<[Option<Largest>; THREADS.len()], String>;
 
 /// `row` with the figures that `id` takes from what was seen.
@@ -217,7 +217,7 @@ fn why_no_mm_cid() -> String {
     }
 }
 
-/// One process that looks at its ids.
+/// A process that observes its ids.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Look {
     threads: usize,

@@ -29,7 +29,7 @@ use super::registered::is_registered;
 /// Senders, and receivers, in a group.
 pub const PEERS: usize = 20;
 
-/// Bytes in a message.
+/// The length of a message in bytes.
 const MESSAGE: usize = 100;
 
 /// Name of the child process.
@@ -41,25 +41,25 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Keeps glibc 2.35 and later from registering; others do not know it.
 const WITHOUT: &str = "glibc.pthread.rseq=0";
 
-/// What the tasks are.
+/// The kind of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tasks {
-    /// Forked from one process.
+    /// Processes, forked from one process.
     Processes,
-    /// Of one process.
+    /// Threads of one process.
     Threads,
 }
 
-/// One round.
+/// The load of one round.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Load {
-    /// What the tasks are.
+    /// The kind of the tasks.
     pub tasks: Tasks,
     /// Whether they are registered.
     pub registered: bool,
     /// Groups.
     pub groups: usize,
-    /// How often each sender writes to each receiver of its group.
+    /// The number of messages from each sender to each receiver of its group.
     pub loops: u64,
 }
 
@@ -110,7 +110,7 @@ type Channel = (UnixStream, UnixStream);
 /// Everything the tasks share.
 struct Stage {
     load: Load,
-    /// One channel for each receiver, group by group.
+    /// The channels, one for each receiver, group by group.
     channels: Vec<Channel>,
     /// Each task writes a verdict to the one end, then reads there until the other is shut down.
     ready: UnixStream,

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::tables::object::{Compiled, Source};
 
-/// How long the daemon may take.
+/// The time that the daemon may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 const INSTALL: &str = "install lttng-tools and liblttng-ust-dev";
 const SOURCE: Source = Source {
@@ -31,7 +31,7 @@ const SOURCE: Source = Source {
 pub struct Lttng {
     /// Records so many events.
     pub events: extern "C" fn(u64),
-    /// It runs until this is dropped.
+    /// The recording session, which runs until this is dropped.
     _session: Session,
 }
 

@@ -49,7 +49,7 @@ use corelocal_symbols::input;
 
 pub use report::{Checked, Finding, Line, Place, Report, Rule, Section, Severity};
 
-/// Why a file could not be checked, and what to do about it.
+/// The reason why a file could not be checked, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     why: String,

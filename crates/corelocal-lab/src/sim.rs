@@ -78,16 +78,16 @@ pub trait Model {
     }
 }
 
-/// One atomic step of one actor.
+/// An atomic step of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// The number of the actor that takes it.
     pub actor: u8,
     /// Whether the actor goes on by itself.
     pub kind: Kind,
-    /// What is done, in the model's own numbers.
+    /// The operation, in the model's own numbers.
     pub what: u8,
-    /// To what: a task, a cpu, a page.
+    /// The operand: a task, a cpu, a page.
     pub with: u8,
 }
 
@@ -124,10 +124,10 @@ impl Step {
     }
 }
 
-/// What steps cost, summed up over a simulation.
+/// The costs of the steps of a simulation, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Costs {
-    /// Atomic read-modify-write operations outside of locks.
+    /// The number of atomic read-modify-write operations outside of locks.
     pub atomics: u64,
     /// Locks taken.
     pub locks: u64,
@@ -142,7 +142,7 @@ pub struct Label {
     pub function: &'static str,
     /// The kernels that have it; empty for programs.
     pub versions: &'static str,
-    /// What happens.
+    /// The text of what happens.
     pub text: String,
     /// The actor that the step affects.
     pub to: Option<u8>,
@@ -160,7 +160,7 @@ impl Label {
     }
 }
 
-/// Returns all steps that are possible in a state, actor by actor.
+/// Appends all steps that are possible in a state, actor by actor.
 fn steps<M: Model>(model: &M, actors: u8, state: &M::State, steps: &mut Vec<Step>) {
     steps.clear();
     (0..actors).for_each(|actor| model.steps_of(state, actor, steps));

@@ -78,14 +78,14 @@ pub struct Plan<'a> {
 pub struct Exclusion {
     /// The prefix of the names of the functions that contain them.
     pub function: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// Why no triple could be tried.
+/// The reason why no triple could be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// This machine, container or setting does not allow it. A sentence.
+    /// This machine, container or setting does not allow it; the reason is a sentence.
     Unable(String),
     /// The selection matches nothing. A sentence.
     Selection(String),

@@ -10,7 +10,7 @@ use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpKind, Register};
 
 use super::decode;
 
-/// What a store has to do with the announcement.
+/// The relation of a store to the announcement of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announces {
     /// It stores the address of the descriptor.
@@ -25,7 +25,7 @@ pub enum Announces {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holders {
     descriptor: u64,
-    /// As a [`decode::mask`].
+    /// The known registers, as a [`decode::mask`].
     registers: u64,
 }
 

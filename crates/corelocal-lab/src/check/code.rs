@@ -9,10 +9,10 @@ use super::elf::Elf;
 use super::load::{Descriptor, Image};
 use super::names::Names;
 
-/// One critical section: its instructions, and those of its exits, up to the instruction after it.
+/// The code of a critical section and of its exits, up to the instruction after it.
 #[derive(Clone, Debug)]
 pub struct Code {
-    /// Where it was written, as "sums.rs:253", or its address.
+    /// The place in the source, as "sums.rs:253", or the address.
     pub name: String,
     /// `start_ip`.
     pub start: u64,

@@ -26,11 +26,11 @@ pub enum Edge {
     Astray(u64),
 }
 
-/// How an instruction writes to the memory it names.
+/// The way in which an instruction writes to its memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     No,
-    /// Without reading it first.
+    /// It stores without a load.
     Store,
     /// The stored value depends on the old one.
     Update,
@@ -70,10 +70,10 @@ impl Step {
     }
 }
 
-/// Why a section cannot be decoded.
+/// The reason why a section cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No instruction at this address.
+    /// There is no valid instruction at this address.
     Invalid(u64),
     /// The section ends within the instruction at this address.
     Straddles(u64),

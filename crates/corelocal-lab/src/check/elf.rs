@@ -28,7 +28,7 @@ const ANY: usize = 0;
 /// The address of every symbol defined elsewhere, within reach of a 32-bit displacement.
 const EXTERNAL: u64 = 0x7000_0000;
 
-/// What kind of file it is.
+/// The kind of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A program, position-independent or not.

@@ -25,7 +25,7 @@ pub struct Names {
     kind: Kind,
     extents: Vec<Extent>,
     places: BTreeMap<u64, Place>,
-    /// What was left out, and why.
+    /// Notes on what was left out, with the reasons.
     pub notes: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use gimli::{Dwarf, Reader, Unit, constants};
 /// The maximum nesting of functions, and of inlined functions.
 const MOST_NESTED: usize = 128;
 
-/// Why debug information is not used.
+/// The reason why debug information is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// It cannot be parsed.

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 /// The results for one file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Checked {
-    /// One for a program, shared object or object file; one per member of an archive.
+    /// The reports: one for a program, shared object or object file; one per member of an archive.
     pub reports: Vec<Report>,
     /// Members of an archive that are not ELF files, and were not checked.
     pub skipped: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Report {
     pub sections: Vec<Section>,
     /// Findings, worst first, then by address.
     pub findings: Vec<Finding>,
-    /// What could not be checked, and why.
+    /// Notes on what could not be checked, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -71,9 +71,9 @@ pub struct Finding {
     pub place: Place,
     /// The index in [`Report::sections`], if it is about one of them.
     pub section: Option<usize>,
-    /// What is wrong.
+    /// The message: what is wrong.
     pub message: String,
-    /// How to fix it.
+    /// The remedy.
     pub remedy: &'static str,
     /// The instructions around the place.
     pub disassembly: Vec<Line>,
@@ -82,16 +82,16 @@ pub struct Finding {
 /// A disassembled instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// As [`Place::address`].
+    /// The address, as in [`Place::address`].
     #[serde(serialize_with = "hexadecimal")]
     pub address: u64,
-    /// In Intel syntax.
+    /// The instruction's text in Intel syntax.
     pub text: String,
     /// Whether it is the instruction of the finding.
     pub spot: bool,
 }
 
-/// How certain a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

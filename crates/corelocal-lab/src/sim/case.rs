@@ -15,15 +15,15 @@ use super::{Costs, Model, Step};
 pub struct Entry {
     /// `protocol/variant`.
     pub name: Cow<'static, str>,
-    /// What it is, in one line.
+    /// The description in one line.
     pub about: Cow<'static, str>,
-    /// What a planted fault leads to, as a part of the failure's message. `None` for a correct model.
+    /// A part of the failure's message that a planted fault leads to. `None` for a correct model.
     pub fault: Option<&'static str>,
     /// The model.
     pub case: Box<dyn Case>,
 }
 
-/// How to search a model.
+/// The options of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// The bound on states.
@@ -32,23 +32,23 @@ pub struct Options {
     pub preemptions: Option<u8>,
 }
 
-/// What a search found, and the schedule of the failure.
+/// The result of a search, with the schedule of the failure.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// How far the search went.
+    /// The outcome and extent of the search.
     pub outcome: Outcome,
     /// The schedule that leads to the failure.
     pub schedule: Option<Schedule>,
 }
 
-/// What came of a random simulation.
+/// The result of a random simulation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Simulated {
     /// Steps taken, over all runs.
     pub steps: u64,
-    /// How often the model came to its end, and began again.
+    /// The number of times that the model came to its end and began again.
     pub runs: u64,
-    /// What the steps cost.
+    /// The costs of the steps.
     pub costs: Costs,
     /// A number made of all steps: the same for the same seed.
     pub trace: u64,
@@ -84,7 +84,7 @@ impl<M: Model + Clone> Case for M {
     }
 
     fn simulate(&self, seed: u64, steps: u64, is_over: &dyn Fn() -> bool) -> Simulated {
-        /// How often is looked whether it is over.
+        /// The number of steps between two checks of the time limit.
         const TURN: u64 = 1 << 16;
         let mut simulated =
             Simulated { steps, runs: 0, costs: Costs::default(), trace: 0, failure: None };

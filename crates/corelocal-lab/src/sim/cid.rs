@@ -44,7 +44,7 @@ use super::{Costs, Label, Model, Step};
 /// `T` tasks, `C` cpus, of which fewer may be possible, and a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Cids<P, const T: usize, const C: usize> {
-    /// How ids are given out.
+    /// The policy that gives out ids.
     pub policy: P,
     /// The map of each task, 0 or 1.
     pub maps: [u8; T],

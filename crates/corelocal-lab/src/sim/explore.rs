@@ -18,10 +18,10 @@ use super::{Costs, Kind, Model, Step, livelock, number_of_actors, steps};
 
 type Hasher = foldhash::fast::FixedState;
 
-/// How far to search.
+/// The limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// At most this many states, which are in memory.
+    /// The maximum number of states, which are kept in memory.
     pub states: usize,
     /// Whether symmetric states count as one.
     pub symmetry: bool,
@@ -33,7 +33,7 @@ impl Default for Limits {
     }
 }
 
-/// How far a search has come.
+/// The progress of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
     /// Distinct states.
@@ -46,10 +46,10 @@ pub struct Progress {
     pub depth: u32,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How much was searched.
+    /// The extent of the search.
     pub progress: Progress,
     /// Whether that is everything.
     pub scope: Scope,
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub failure: Option<Failure>,
 }
 
-/// Why a search ended.
+/// The extent at which a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Scope {
     /// All states that can be reached were seen.
@@ -73,9 +73,9 @@ pub enum Scope {
 /// A rule that does not hold, and the shortest schedule that breaks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of rule.
+    /// The kind of the broken rule.
     pub kind: FailureKind,
-    /// What is wrong.
+    /// The message: what is wrong.
     pub message: String,
     /// The steps from the initial state.
     pub path: Vec<Step>,

@@ -47,13 +47,13 @@ const NONE: u8 = u8::MAX;
 /// Threads that run programs, and a kernel.
 #[derive(Clone, Debug)]
 pub struct Futexes<const T: usize> {
-    /// How the kernel does it.
+    /// The kernel's implementation.
     pub kernel: Kernel,
     /// The process of each thread.
     pub processes: [u8; T],
-    /// What each thread does.
+    /// The program of each thread.
     pub programs: [Vec<Op>; T],
-    /// Where each word is.
+    /// The mapping of each word.
     pub mappings: [Mapping; WORDS],
     /// Whether plain stores go through a buffer.
     pub store_buffers: bool,
@@ -61,10 +61,10 @@ pub struct Futexes<const T: usize> {
     pub timeouts: bool,
 }
 
-/// Where a word is.
+/// The mapping that a word lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// Each process has its own.
+    /// Anonymous memory: each process has its own.
     Anonymous,
     /// Both processes have the same, at the same address.
     File,
@@ -75,7 +75,7 @@ pub enum Mapping {
 pub enum Scope {
     /// FUTEX_PRIVATE_FLAG.
     Private,
-    /// No flag.
+    /// A shared futex: no flag is given.
     Shared,
     /// The flag is in one word of the process. A program that gets ENOSYS clears it and tries again.
     Global,
@@ -86,7 +86,7 @@ pub enum Scope {
 /// All bits of a bitset.
 pub const ANY: u8 = 0xff;
 
-/// One operation of a program.
+/// An operation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A plain store to a word.
@@ -103,9 +103,9 @@ pub enum Op {
     Requeue {
         /// The word that threads wait on.
         word: u8,
-        /// How many to wake.
+        /// The number of threads to wake.
         wake: u8,
-        /// How many others to move.
+        /// The number of further threads to move.
         requeue: u8,
         /// The word that they wait on afterwards.
         target: u8,
@@ -118,15 +118,15 @@ pub enum Op {
     WakeOp {
         /// The word whose waiters are woken in any case.
         word: u8,
-        /// How many of them.
+        /// The number of threads to wake.
         wake: u8,
         /// The word that is set.
         other: u8,
-        /// Its new value.
+        /// The word's new value.
         set: u8,
         /// The old value for which its waiters are woken.
         compare: u8,
-        /// How many of them.
+        /// The number of threads to wake.
         wake_other: u8,
         /// The flag.
         scope: Scope,
@@ -142,7 +142,7 @@ pub enum Op {
 /// The mark in a robust word whose owner died.
 pub const OWNER_DIED: u8 = 0x40;
 
-/// What a futex is known by: a kind in the low bits, the process, the word.
+/// The kernel's key of a futex: a kind in the low bits, the process, the word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u8);
 
@@ -172,7 +172,7 @@ impl Key {
     }
 }
 
-/// What an operation returns.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// No operation has ended.
@@ -198,7 +198,7 @@ pub struct Thread {
     bits: u8,
     /// The flag that its program has passed, where that is in one word.
     is_private: bool,
-    /// It keeps the table of its process from being replaced.
+    /// Whether it keeps the table of its process from being replaced.
     uses_table: bool,
     /// The threads that it is about to wake, a bit for each.
     wakes: u8,

@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use super::cid::{self, Cids, V6_4, V7_0, settled};
 
-/// How a kernel gives out ids.
+/// A kernel's policy for ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Policy {
-    /// Before 6.3: the cpu number.
+    /// The cpu number, before 6.3.
     CpuNumbers,
     /// 6.3.
     LowestFree,
@@ -31,7 +31,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All, in order.
+    /// All policies, in order of age.
     pub const ALL: [Policy; 5] =
         [Policy::CpuNumbers, Policy::LowestFree, Policy::Lazy, Policy::Recent, Policy::TasksOrCpus];
 
@@ -67,20 +67,20 @@ pub struct Process {
     pub allowed: Vec<u32>,
     /// The number of cpus that it was ever allowed to run on.
     pub ever_allowed: u32,
-    /// Its threads.
+    /// The number of threads.
     pub threads: u32,
 }
 
-/// How many ids the process uses.
+/// The number of ids that a process uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ids {
-    /// One more than the largest id that can occur.
+    /// The largest id that can occur, plus one.
     pub most: u32,
-    /// One more than the largest id after a second.
+    /// The largest id after a second, plus one.
     pub usual: u32,
     /// Slots of this library, which are compact: at most one for each id in use.
     pub slots: u32,
-    /// What to change, if that helps.
+    /// The advice, if a change helps.
     pub advice: Option<String>,
 }
 

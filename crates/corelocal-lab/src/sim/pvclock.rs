@@ -37,7 +37,7 @@ const READER: u8 = HOST + 1;
 /// Two vCPUs, a host that updates their pages, and one reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Pvclock {
-    /// What the host writes at an update, in order.
+    /// The writes of the host at an update, in order.
     pub writes: &'static [Write],
     /// Whether a vCPU enters the guest only when the pages of all are up to date. KVM lets each go after its own.
     pub wait_for_all: bool,
@@ -45,9 +45,9 @@ pub struct Pvclock {
     pub adjusts: bool,
     /// Whether a vCPU may stop for ever in an update, as when its thread is killed.
     pub may_die: bool,
-    /// What the reader does, in order.
+    /// The steps of the reader, in order.
     pub reader: &'static [Read],
-    /// How often the host updates the pages.
+    /// The number of updates by the host.
     pub updates: u8,
 }
 
@@ -151,7 +151,7 @@ struct Reader {
     at: u8,
     /// The vCPU that it runs on.
     cpu: u8,
-    /// It has begun again: until it gets through, its steps are no progress.
+    /// Whether it has begun again: until it succeeds, its steps are no progress.
     retries: bool,
     fell_back: bool,
     page: u8,

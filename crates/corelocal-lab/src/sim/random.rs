@@ -9,14 +9,14 @@ pub struct Simulation<'m, M: Model> {
     model: &'m M,
     /// The state now.
     pub state: M::State,
-    /// What the steps so far cost.
+    /// The costs of the steps so far.
     pub costs: Costs,
     actors: u8,
     numbers: Numbers,
     possible: Vec<Step>,
 }
 
-/// What came of one call of [`Simulation::advance`].
+/// The result of a call of [`Simulation::advance`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// This step was taken.

@@ -48,25 +48,25 @@ const AREA: u64 = 0x100;
 pub struct Sections {
     code: Arc<Code>,
     setup: Setup,
-    /// What the second thread does. Empty: it runs the section, too.
+    /// The actions of the second thread. If there are none, it runs the section, too.
     remote: Vec<Remote>,
     kernel: Kernel,
-    /// How often the kernel may do each.
+    /// The number of times that the kernel may do each action.
     budget: Budget,
     /// Whether the first thread stores to `cpu_id_start`, as one malloc did.
     writes_cpu_id_start: bool,
 }
 
-/// How a kernel restarts sections.
+/// A kernel's implementation of restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Version 2 of the ABI (7.0): ids are written when they change, and read-only fields are checked.
     pub is_v2: bool,
-    /// As arm64 in 6.19: no restart after a preemption on the same cpu. A planted fault.
+    /// A planted fault, as of arm64 in 6.19: no restart after a preemption on the same cpu.
     pub only_when_moved: bool,
-    /// No restart by membarrier. A planted fault.
+    /// A planted fault: no restart by membarrier.
     pub no_fence: bool,
-    /// No restart before a signal's handler. A planted fault.
+    /// A planted fault: no restart before a signal's handler.
     pub not_for_signals: bool,
     /// Ids are not written after a migration. A planted fault.
     pub stale_ids: bool,
@@ -89,7 +89,7 @@ pub(super) enum Remote {
     Fence,
 }
 
-/// What the kernel may still do.
+/// The actions that the kernel may still perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     preemptions: u8,
@@ -99,7 +99,7 @@ pub struct Budget {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Phase {
-    /// It is about to arm.
+    /// The thread is about to announce its section.
     #[default]
     Before,
     Within,
@@ -123,13 +123,13 @@ pub struct Thread {
     cpu: u8,
     runs: bool,
     aborted: bool,
-    /// What it stored before the commit: the word's index, old and new.
+    /// The stores before the commit: each word's index, its old and its new value.
     prepared: Vec<(usize, u64, u64)>,
-    /// It stored something visible before the commit.
+    /// Whether it stored something visible before the commit.
     shows: bool,
     /// The number of the remote step.
     at: u8,
-    /// It has written to `cpu_id_start`.
+    /// Whether it has written to `cpu_id_start`.
     wrote: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct State {
     unfenced: Vec<(usize, u64)>,
 }
 
-/// How a section ended that ran alone.
+/// The end of a section that ran alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct End {
     /// The address after the section, or of the exit.
@@ -152,7 +152,7 @@ struct End {
     registers: Registers,
 }
 
-/// What a thread sees: the memory, and its own area.
+/// A thread's view: the memory and its own area.
 struct View<'v> {
     words: &'v mut [u64],
     ids: [u8; 3],

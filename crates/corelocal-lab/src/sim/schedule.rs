@@ -10,7 +10,7 @@ use super::{Costs, Label, Model, Step};
 pub struct Line {
     /// The number of the actor.
     pub actor: u8,
-    /// What it does.
+    /// The action of the step.
     pub label: Label,
     /// The state after the step.
     pub summary: String,
@@ -27,7 +27,7 @@ pub struct Schedule {
     pub lines: Vec<Line>,
     /// The number of lines at the end that repeat for ever.
     pub repeating: usize,
-    /// What is wrong after the last step.
+    /// The failure after the last step.
     pub message: Option<String>,
 }
 

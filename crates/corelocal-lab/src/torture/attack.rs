@@ -36,16 +36,16 @@ pub struct Place<'a> {
     pub way: &'a [&'a Code],
     /// The index of this section among them.
     pub index: usize,
-    /// Where the workload is known to store.
+    /// The known places of the workload's stores.
     pub stores: &'a Stores,
 }
 
-/// Where a workload's sections stored when they were not disturbed.
+/// The places where a workload's sections stored when they were not disturbed.
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
-    /// On the cpu to which the target is moved, if the cpu alone determines it.
+    /// The place on the cpu to which the target is moved, if the cpu alone determines it.
     pub by_cpu: Option<u64>,
-    /// On all cpus, if slots can be taken away.
+    /// The places on all cpus, if slots can be taken away.
     pub by_id: Vec<u64>,
 }
 
@@ -267,11 +267,11 @@ impl Place<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// At the abort handler. Also after the commits, if the text says what is wrong with a store.
+    /// The thread stops at the abort handler; also after the commits, if the text says what is wrong with a store.
     Aborts(Option<&'static str>),
-    /// At the abort handler, and at the commits.
+    /// The thread stops at the abort handler and at the commits.
     AbortsAndCommits,
-    /// At the commits.
+    /// The thread stops at the commits.
     Commits,
 }
 

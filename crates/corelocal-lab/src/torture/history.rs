@@ -14,13 +14,13 @@ use super::workload::{Content, Model, Operands};
 /// The observations of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Before the target's operation began.
+    /// The content before the target's operation began.
     pub before: Content,
     /// The result of the target's operation.
     pub result: i64,
     /// The operation in between. `None` if there was none.
     pub other: Option<Other>,
-    /// After all operations.
+    /// The content after all operations.
     pub end: Content,
 }
 
@@ -36,7 +36,7 @@ pub struct Other {
 /// The operations that may have been done on another part than `HOME`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Away {
-    /// The target's.
+    /// Whether it is the target's operation.
     pub target: bool,
     /// The other operation.
     pub other: bool,

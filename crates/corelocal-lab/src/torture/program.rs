@@ -36,7 +36,7 @@ struct Descriptor {
 /// A critical section.
 #[derive(Clone, Debug)]
 pub struct Code {
-    /// Its first instruction.
+    /// The address of the section's first instruction.
     pub start: u64,
     /// The instruction after its last.
     pub end: u64,
@@ -44,11 +44,11 @@ pub struct Code {
     pub abort: u64,
     /// The name of the function that contains it.
     pub function: String,
-    /// Its instructions, some before it, and the one after it.
+    /// The section's instructions, some before it, and the one after it.
     pub steps: Vec<Step>,
     /// The names of its instructions.
     pub alike: String,
-    /// Its last instruction, which should be the committing store, and its address.
+    /// The section's last instruction, which should be the committing store, and below it the address.
     commit: Instruction,
     pub commit_at: u64,
 }
@@ -56,11 +56,11 @@ pub struct Code {
 /// An instruction at which a thread can be stopped.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number. The first instruction of the section has 0.
+    /// The instruction's number. The first one of the section has 0.
     pub number: i64,
-    /// Its address.
+    /// The instruction's address.
     pub address: u64,
-    /// In Intel syntax.
+    /// The instruction's text in Intel syntax.
     pub text: String,
 }
 
@@ -80,7 +80,7 @@ impl Code {
 
 /// The running program.
 pub struct Program {
-    /// Its sections, by address.
+    /// The program's sections, by address.
     pub sections: Vec<Code>,
     /// The difference between addresses in memory and in the file.
     pub bias: u64,

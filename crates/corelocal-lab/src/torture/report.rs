@@ -7,7 +7,7 @@ use super::select::Disturbance;
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Each section that was disturbed, in each workload that reaches it.
+    /// The sections that were disturbed, in each workload that reaches them.
     pub sections: Vec<Section>,
     /// The program's other sections.
     pub coverage: Coverage,
@@ -16,26 +16,26 @@ pub struct Report {
 /// A section, for one workload that reaches it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
-    /// Its name: that of the workload, with `-again` for the copy that runs after an abort.
+    /// The section's name: that of the workload, with `-again` for the copy that runs after an abort.
     pub name: String,
     /// The function that contains it.
     pub function: String,
     /// The violation in its first operations, as a sentence. No triples were tried then.
     pub broken: Option<String>,
-    /// Its instructions, and some before and after it.
+    /// The section's instructions, and some before and after it.
     pub rows: Vec<Row>,
 }
 
 /// An instruction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its number. The first instruction of the section has 0.
+    /// The instruction's number. The first one of the section has 0.
     pub number: i64,
-    /// Its address in the file.
+    /// The address in the file.
     pub address: u64,
-    /// In Intel syntax.
+    /// The instruction in Intel syntax.
     pub instruction: String,
-    /// Its position relative to the section.
+    /// The position relative to the section.
     pub place: Place,
     /// The triples tried there.
     pub tried: Vec<Tried>,
@@ -73,7 +73,7 @@ pub enum Verdict {
     Failed(String),
     /// No workload brought a thread to this instruction.
     NotReached,
-    /// It cannot be tried on this machine. The reason, as a sentence.
+    /// The triple cannot be tried on this machine; the reason is a sentence.
     Skipped(String),
 }
 
@@ -110,7 +110,7 @@ pub struct Excluded {
 pub struct Unreached {
     /// The function that contains it.
     pub function: String,
-    /// Its address in the file.
+    /// The address in the file.
     pub address: u64,
     /// The names of its instructions.
     pub instructions: String,

@@ -13,13 +13,13 @@ pub enum Disturbance {
     Stop,
     /// A signal, whose handler runs the same operation on the same object.
     Signal,
-    /// It continues on another cpu.
+    /// The target continues on another cpu.
     Migrate,
     /// Another thread runs the same operation on the same object and the same cpu.
     Conflict,
-    /// It forks in a signal handler, and both parent and child continue.
+    /// The target forks in a signal handler, and both parent and child continue.
     Fork,
-    /// It loses its registration in a signal handler.
+    /// The target loses its registration in a signal handler.
     Unregister,
     /// Another thread takes all slots away from their ids, and gives them back after the operation.
     Revoke,
@@ -130,7 +130,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// All instructions.
+    /// The share of all instructions.
     pub const WHOLE: Share = Share { number: 1, of: 1 };
 
     /// Returns `true` if it is the whole.

@@ -65,13 +65,13 @@ pub struct Totals {
     pub moves: u64,
     /// Slots that were frozen for a while.
     pub freezes: u64,
-    /// How often all slots were taken back at once, or the memory of spare ones was given back.
+    /// The number of times that all slots were taken back at once, or spare memory was given back.
     pub compactions: u64,
     /// Threads that were started.
     pub threads: u64,
     /// Threads without a registration among them.
     pub unregistered: u64,
-    /// Forked children.
+    /// The number of forked children.
     pub forks: u64,
     /// Violations of invariants, as sentences; only the first ones.
     pub violations: Vec<String>,
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// What the malloc of this process has in use is compared: one test at a time.
+    /// Held by a test that compares the malloc's use of memory: one at a time.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

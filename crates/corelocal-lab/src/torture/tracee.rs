@@ -23,16 +23,16 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The time between two checks whether the thread has stopped.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Why a thread stopped.
+/// The reason why a thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At a breakpoint.
+    /// It reached the breakpoint at this address.
     Breakpoint(u64),
     /// It called for its tracer.
     Rendezvous,
 }
 
-/// Why a thread can no longer be used. A sentence without its subject.
+/// The reason why a thread can no longer be used, as a sentence without its subject.
 #[derive(Debug)]
 pub struct Lost(pub String);
 

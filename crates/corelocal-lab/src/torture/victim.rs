@@ -54,7 +54,7 @@ pub struct Board {
     /// The observations of a forked child, and its exit status (waitpid(2)).
     child_seen: Account,
     child_status: AtomicI64,
-    /// Where the signal interrupted the target.
+    /// The address at which the signal interrupted the target.
     interrupted: AtomicI64,
 }
 
@@ -98,7 +98,7 @@ impl Words {
     pub const END: usize = offset_of!(Account, end);
 }
 
-/// What the target does on a signal.
+/// The target's reaction to a signal.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaction {
     /// The same operation on the same object.

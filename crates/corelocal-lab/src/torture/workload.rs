@@ -88,9 +88,9 @@ pub struct Model {
 /// A pair of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
-    /// That of the disturbed operation.
+    /// The operand of the disturbed operation.
     pub target: i64,
-    /// That of the operation in between.
+    /// The operand of the operation in between.
     pub other: i64,
 }
 

@@ -337,7 +337,7 @@ mod loom_tests {
         Some((current, found.base))
     }
 
-    /// Publishes a line after the one that is known to be in this slot, the number so high.
+    /// Publishes a line as the successor of line `number`, which is known to be in this slot.
     ///
     /// Without a look at what is current: loom takes a thread's load for the last access to a word, and does
     /// not see then that the thread's exchange races with another's load.

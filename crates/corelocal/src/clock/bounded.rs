@@ -325,7 +325,7 @@ fn unusual(earliest: u64, latest: u64, worth: u64) -> Result<Bounded, Unbounded>
     bounded(earliest, latest, state, leap)
 }
 
-/// Does what `now_bounded` does, by what was learnt; draws the next line.
+/// Computes the bounds from what the kernel said last, and stores the next line. For `now_bounded`.
 #[inline(never)]
 fn without_line() -> Result<Bounded, Unbounded> {
     // The clock comes later: see `Cache::read_with`.

@@ -19,9 +19,9 @@ use crate::sys::thread::serial;
 
 /// Bits for the cpu in a buffer's owner.
 pub(super) const CPU_BITS: u32 = 13;
-/// The number of a thread that has none.
+/// The context number of a thread that has no context yet.
 const NONE: u64 = 0;
-/// In each number while times are coarse.
+/// The bit that each context number has while times are coarse.
 const COARSE: u64 = 1 << 63;
 /// Guards that have ended while inner ones were open.
 const LEFT: usize = 64;

@@ -178,14 +178,14 @@ impl<'a> Options<'a> {
         self.with(Background { is_wanted: false, ..self.background })
     }
 
-    /// Returns how often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a
+    /// Sets how often the buffers of a recording [to disk](Options::to_disk) that are not full are written: once a
     /// second unless told otherwise. So much of the last events is missing after SIGKILL or a crash.
     #[must_use]
     pub const fn flush_interval(self, interval: Duration) -> Options<'a> {
         self.with(Background { flush_interval: interval, ..self.background })
     }
 
-    /// Returns the length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes
+    /// Sets the maximum length of a file of a recording [to disk](Options::to_disk), at least 2 MiB: a longer recording goes
     /// on in a new file of that name. The files before are renamed: `.1` is appended to the name of the last one, `.2`
     /// to the one before it, and so on. Each can be read by itself; a span may begin in one and end in the next. No
     /// limit unless told otherwise.
@@ -202,14 +202,14 @@ impl<'a> Options<'a> {
         self.with(Background { max_file_bytes: bytes, ..self.background })
     }
 
-    /// Returns how many files are kept with [`max_file_bytes`](Options::max_file_bytes), the newest included: 4 unless
+    /// Sets how many files are kept with [`max_file_bytes`](Options::max_file_bytes), the newest included: 4 unless
     /// told otherwise, and at least 2. The oldest one is replaced.
     #[must_use]
     pub const fn files(self, files: u32) -> Options<'a> {
         self.with(Background { files, ..self.background })
     }
 
-    /// Returns where dumps go that are made on a signal, on a panic, at exit, or by
+    /// Sets where dumps go that are made on a signal, on a panic, at exit, or by
     /// [`dump_if_slow`](super::dump_if_slow).
     ///
     /// ```no_run
@@ -223,7 +223,7 @@ impl<'a> Options<'a> {
         self.with(Background { dumps: Some(path), ..self.background })
     }
 
-    /// Returns the least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told
+    /// Sets the least time between two dumps that [`dump_if_slow`](super::dump_if_slow) makes: a minute unless told
     /// otherwise.
     #[must_use]
     pub const fn dump_pause(self, pause: Duration) -> Options<'a> {

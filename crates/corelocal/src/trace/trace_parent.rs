@@ -68,7 +68,7 @@ impl TraceParent {
         TraceParent { trace: trace.max(1), parent: 0, flags: 1 }
     }
 
-    /// Returns that for a request that is made in this span: the same trace, with the span as the parent.
+    /// Returns the `traceparent` for a request made in this span: the same trace, with the span as the parent.
     #[must_use]
     pub fn child(self, span: SpanId) -> TraceParent {
         TraceParent { parent: global_id(span), ..self }

@@ -206,12 +206,12 @@ pub(in crate::sim) fn entries() -> Vec<Entry> {
     ]
 }
 
-/// What a policy does in a simulation.
+/// The measurements of a policy in a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// One more than the largest id of a running task of map 0, before and after tasks are confined.
+    /// The largest id of a running task of map 0, plus one, before and after tasks are confined.
     pub ids: (u32, u32),
-    /// Atomic operations and locks per switch.
+    /// The number of atomic operations per switch, and below it of locks.
     pub atomics: f64,
     /// Locks taken per switch.
     pub locks: f64,
@@ -224,7 +224,7 @@ pub fn settled<P: Policy<T, C>, const T: usize, const C: usize>(
     seed: u64,
     steps: u64,
 ) -> Result<u32, String> {
-    /// It is slower to look than to take a step.
+    /// The number of steps between two looks, which take longer than a step.
     const EACH: u64 = 16;
     let free = Cids { confined: model.allowed, ..*model };
     let mut before = Simulation::new(&free, seed);

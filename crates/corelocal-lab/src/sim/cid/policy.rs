@@ -3,7 +3,7 @@
 use super::Costs;
 use super::state::{FLAGS, Phase, State, UNSET};
 
-/// How a policy gives out ids. Its ops are numbers from 1 on.
+/// A policy that gives out ids. Its ops are numbers from 1 on.
 pub trait Policy<const T: usize, const C: usize>: Copy {
     /// The kernels that have it.
     const VERSIONS: &'static str;
@@ -25,7 +25,7 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
         false
     }
 
-    /// Returns the ops that a task in user mode may begin, each with its argument.
+    /// Calls `begins` with the ops that a task in user mode may begin, each with its argument.
     fn begins(&self, state: &State<T, C>, cpu: usize, begins: &mut dyn FnMut(u8, u8)) {
         _ = (state, cpu, begins);
     }
@@ -65,7 +65,7 @@ pub trait Policy<const T: usize, const C: usize>: Copy {
     /// Begins the exit of the task that runs on the cpu.
     fn exit(&self, state: &mut State<T, C>, cpu: usize, costs: &mut Costs);
 
-    /// Returns the op that aborts what a task does in user mode when it is preempted or moved.
+    /// Begins the op that aborts what a task does in user mode when it is preempted or moved.
     fn preempted(&self, state: &mut State<T, C>, task: usize) {
         _ = (state, task);
     }

@@ -14,7 +14,7 @@ use super::{Costs, MAPS, Phase, Policy, State, UNSET, USER};
 /// Slots of cpus.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
-    /// How often slots of map 0 are frozen at most.
+    /// The maximum number of times that slots of map 0 are frozen.
     pub freezes: u8,
     /// A planted fault.
     pub fault: Option<SlotFault>,
@@ -47,7 +47,7 @@ const FENCE: u8 = 9;
 const USE: u8 = 10;
 const THAW: u8 = 11;
 
-/// In an owner's word: frozen.
+/// The bit in an owner's word that marks a frozen slot.
 const FROZEN: u16 = 0x4000;
 
 /// Returns the argument of a publisher: a cpu, and a slot.

@@ -4,9 +4,9 @@
 
 use super::Costs;
 
-/// No task, or no cpu.
+/// The number that stands for no task, or no cpu.
 pub(super) const NONE: u8 = u8::MAX;
-/// No id.
+/// The id that stands for none.
 pub(super) const UNSET: u16 = 0x8000;
 /// An op: the cpu is in user mode, or the task is not in the kernel.
 pub(super) const USER: u8 = 0;
@@ -20,7 +20,7 @@ pub(super) const FLAGS: u16 = 0x7000;
 pub struct Task {
     pub(super) phase: Phase,
     pub(super) map: u8,
-    /// What it does in the kernel, and to what.
+    /// The op that it runs in the kernel, and below it the operand.
     pub(super) op: u8,
     pub(super) argument: u8,
     /// The cpu that it runs on, or ran on last.
@@ -38,9 +38,9 @@ pub(super) enum Phase {
     /// Being moved to another cpu.
     Moving,
     Running,
-    /// No longer current, until its cpu has switched: no other cpu may run it before.
+    /// The task is no longer current, but its cpu has not switched: no other cpu may run it.
     Leaving,
-    /// It runs the end of its exit.
+    /// The task runs the end of its exit.
     Exiting,
     Gone,
 }
@@ -73,11 +73,11 @@ pub struct Map<const C: usize> {
     pub(super) mode: u16,
     /// The holder of the mutex.
     pub(super) mutex: u8,
-    /// How far a walk over all tasks or cpus has come.
+    /// The progress of a walk over all tasks or cpus.
     pub(super) walk: u8,
 }
 
-/// All tasks, cpus and maps.
+/// The state of all tasks, cpus and maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State<const T: usize, const C: usize> {
     pub(super) tasks: [Task; T],

@@ -78,7 +78,7 @@ const LOOK_OTHER: u8 = 12;
 const TAKE_OTHER: u8 = 13;
 const FREE_OTHER: u8 = 14;
 
-/// In the register: the cpu that the task moves to has an id.
+/// The bit in the register that says that the destination cpu has an id.
 const HAS_ID: u16 = 0x4000;
 
 impl V6_4 {

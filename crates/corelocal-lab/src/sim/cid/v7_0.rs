@@ -30,9 +30,9 @@ pub struct V7_0 {
 /// Planted faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum V7_0Fault {
-    /// As in January 2026, before the TRANSIT bit: a walk hands ids over for good.
+    /// The code of January 2026, before the TRANSIT bit: a walk hands ids over for good.
     NoTransit,
-    /// As in March 2026: the walk goes over the list of tasks, and misses one that is forked at the time.
+    /// The code of March 2026: the walk goes over the list of tasks, and misses one that is forked meanwhile.
     MissesForked,
     /// The walk looks at a task without the lock of its cpu.
     NoLock,

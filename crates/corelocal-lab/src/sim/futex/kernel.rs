@@ -2,10 +2,10 @@
 
 use super::{ANY, Op, Scope};
 
-/// How a kernel implements futexes.
+/// A kernel's implementation of futexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// When it was.
+    /// The age of the implementation.
     pub age: Age,
     /// Whether a wake without a barrier looks for waiters. A planted fault.
     pub no_barrier: bool,
@@ -73,7 +73,7 @@ pub(super) enum Phase {
     MapLock,
     GetKey,
     CountWaiter,
-    /// By a requeue, before it locks.
+    /// A requeue counts at the target before it locks.
     CountTarget,
     LooksForWaiters,
     LockBucket,

@@ -17,7 +17,7 @@ pub struct Registers {
     pub(super) overflow: bool,
 }
 
-/// What an instruction reads and writes besides registers.
+/// The memory that an instruction reads and writes.
 pub(super) trait Memory {
     /// Returns the aligned word of 64 bits that contains the address. `thread`: relative to the thread pointer.
     fn load(&self, address: u64, thread: bool) -> Result<u64, String>;

@@ -26,7 +26,7 @@ pub struct Descriptor {
     pub abort_ip: u64,
 }
 
-/// What a kernel checks.
+/// The checks of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checks {
     /// 4.18 to 5.19: flags suppress restarts.
@@ -48,7 +48,7 @@ impl Checks {
     }
 }
 
-/// What the kernel does.
+/// The kernel's action at a return to user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fixup {
     /// It clears `rseq_cs`, and sets the instruction pointer to the abort handler.

@@ -12,10 +12,10 @@ use crate::check::code::Code;
 
 const TWO_THREADS: Budget = Budget { preemptions: 2, migrations: 1, signals: 1 };
 
-/// What else happens while a thread runs a section.
+/// The events beside a thread that runs a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
-    /// Another thread runs it, too.
+    /// Another thread runs the section, too.
     Thread,
     /// A thread freezes the slot, and uses it after a fence.
     Freezer,

@@ -23,7 +23,7 @@ pub(super) const OFFSETS: u64 = 0x1_0000;
 pub(super) const OBJECT: u64 = 0x2_0000;
 pub(super) const SLOTS: u64 = 0x4_0000;
 pub(super) const SLOT_DISTANCE: u64 = 0x400;
-/// As many as a ring needs whose places are as many and as long as the largest number that is tried.
+/// The length of a slot in words, which is enough for the largest ring that is tried.
 pub(super) const SLOT_WORDS: usize = 32;
 /// A buffer for each thread.
 pub(super) const BUFFERS: u64 = 0x5_0000;
@@ -36,10 +36,10 @@ const SEGMENT_WORDS: usize = 24;
 pub(super) const POINTER: u64 = 0x7_0000;
 pub(super) const CELLS: u64 = 0x8_0000;
 pub(super) const CELL_WORDS: usize = 8;
-/// Two words, for locks.
+/// The address of two words for locks.
 pub(super) const FLAGS: u64 = 0x9_0000;
 
-/// The two halves whose sum carries: an object and a slot that are there.
+/// The word of an object and of its slot that exist: the sum of both carries.
 const CARRY: u64 = 1 << 63;
 
 /// Returns the index of a word in the memory's vector.

@@ -29,7 +29,7 @@ use super::super::{Costs, Label, Model, Step};
 use super::descriptor::{Checks, Descriptor};
 use super::registration::{Abi, Call, Registration, UNREGISTER};
 
-/// What a thread's program does next.
+/// The next operation of a thread's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// `rseq(2)`, for the area of the thread.
@@ -76,7 +76,7 @@ pub enum Fault {
     HandlerFirst,
 }
 
-/// How often the kernel may do each.
+/// The number of times that the kernel may do each action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Budget {
     preemptions: u8,
@@ -130,7 +130,7 @@ struct Thread {
     /// The number of the area that its thread pointer names.
     area: u8,
     registration: Registration,
-    /// What it is about to do, and what its handlers are: the last one runs.
+    /// The frames of the program and of its signal handlers, of which the last one runs.
     frames: Vec<Frame>,
     cpu: u8,
     runs: bool,
@@ -140,7 +140,7 @@ struct Thread {
 enum Phase {
     Absent,
     Present,
-    /// For a child of vfork, by number.
+    /// It waits for a child of vfork, by number.
     Waits(u8),
     Gone,
     Killed,
@@ -158,7 +158,7 @@ struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Map {
     counters: [u8; CPUS],
-    /// What atomic operations have added.
+    /// The sum that atomic operations have added.
     atomic: u8,
     commits: u8,
     areas: [Area; THREADS],

@@ -20,7 +20,7 @@ pub const SLICE_DEFAULT_ON: u32 = 2;
 /// The length that the first kernels had, and still the shortest that is accepted.
 pub const ORIGINAL_LENGTH: u32 = 32;
 
-/// What a kernel supports.
+/// The features of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abi {
     /// AT_RSEQ_FEATURE_SIZE, 0 where the kernel does not tell (before 6.3).
@@ -39,7 +39,7 @@ pub struct Abi {
 pub struct Call {
     /// The address of the area.
     pub address: u64,
-    /// Its length.
+    /// The area's length.
     pub length: u32,
     /// 0, [`UNREGISTER`], or [`SLICE_DEFAULT_ON`].
     pub flags: u32,
@@ -47,7 +47,7 @@ pub struct Call {
     pub signature: u32,
 }
 
-/// What a call is refused with.
+/// The error with which a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// EINVAL.

@@ -25,14 +25,14 @@ use super::memory::{
 use super::{AREA, alone};
 use crate::check::code::Code;
 
-/// What an operand is.
+/// The role of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Area,
     Id,
     Offsets,
     Object,
-    /// Of the stack within the slot.
+    /// The offset of the stack within the slot.
     Offset,
     /// The address of a buffer of the thread's own.
     Buffer,
@@ -119,7 +119,7 @@ fn operands(code: &Code) -> Option<BTreeMap<usize, Role>> {
 /// Registers and memory to begin with.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
-    /// Those of each thread.
+    /// The registers of each thread.
     pub registers: [Registers; 2],
     pub words: Vec<u64>,
     /// Whether the section looks for a slot, reads through a pointer, or tests a gate.
@@ -202,7 +202,7 @@ pub(super) fn find(code: &Code) -> Result<Vec<Setup>, String> {
     if setups.is_empty() { Err(why) } else { Ok(setups) }
 }
 
-/// No longer way is explored.
+/// The maximum length of a path that is explored.
 const LONGEST: usize = 40;
 
 /// Returns `true` if the section begins as this library's do, with a test of the cpu number.

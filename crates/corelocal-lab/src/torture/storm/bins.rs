@@ -282,7 +282,7 @@ impl<T: Item, I: SlotIndex> Bin for Queue<T, I> {
     }
 }
 
-/// Each core's word holds a token or 0.
+/// Keeps a token, or 0, in each core's word.
 impl Bin for Word<Cid> {
     fn put(&self, token: u64, flow: &mut Flow) {
         flow.put(token);

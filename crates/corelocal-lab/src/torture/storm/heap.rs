@@ -19,7 +19,7 @@ const PLACES: usize = 256;
 /// The size of the smallest one, in bytes.
 const LEAST: usize = 16;
 
-/// See the module's text.
+/// Objects of the malloc: see the module's text.
 pub struct Heap {
     places: [AtomicPtr<u64>; PLACES],
     in_use_before: usize,

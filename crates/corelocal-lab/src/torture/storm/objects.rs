@@ -200,7 +200,7 @@ static TIMES: AtomicU64 = AtomicU64::new(0);
 
 /// The handlers' accounts.
 struct Handlers {
-    /// How often they added to each.
+    /// The number of additions to each.
     grown: [AtomicU64; EACH],
     flow: [AtomicU64; EACH],
     samples: AtomicU64,

@@ -16,10 +16,10 @@ const LIMITED: Model = Model {
     ..STACK
 };
 
-/// With this many items the guess of the top is missing.
+/// The number of items with which the guess of the top is missing.
 const UNGUESSED: usize = 3;
 
-/// With this many none is left: the next counted take must ask for a new number.
+/// The number of items with which the counted ones are used up: the next counted take must draw a new number.
 const NONE_LEFT: usize = 4;
 
 /// Both push the same item. If they are on one core, one of them fails.

@@ -164,7 +164,7 @@ impl<const N: usize> History<N> {
             let is_far = ticks > LONGEST;
             (!is_far).then(|| segment::rate(look.nanos.saturating_sub(since.nanos), ticks))
         };
-        // What the steady rate makes of the time since the last look.
+        // The time since the last sample by the steady rate must be the measured one, within the uncertainty.
         let is_steady = |rate| {
             let time = segment::nanos(look.ticks.wrapping_sub(self.last.ticks), rate);
             let doubt = tolerance.saturating_add(self.last.doubt);

@@ -227,7 +227,8 @@ impl State {
         self.without(WRITING | UPGRADABLE | UPGRADING | CLOSED | TAG)
     }
 
-    /// Without readers that cannot exist: visitors of the parent that a fork copied while a writer held the lock.
+    /// Returns the state without readers that cannot exist: visitors of the parent, copied by a fork while a writer held
+    /// the lock.
     pub(super) fn without_copied_visitors<S: Scope>(self) -> State {
         if self.has(WRITING) && !has_visitors::<S>() { self.without_readers() } else { self }
     }

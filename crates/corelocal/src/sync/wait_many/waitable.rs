@@ -30,7 +30,7 @@ pub(super) mod sealed {
         fn is_there(&self, start: u32) -> bool;
         /// Marks the object as awaited and returns the word to sleep on. `None` if it is ready.
         fn announce(&self, start: u32) -> Option<u32>;
-        /// The caller may have been woken, and takes nothing.
+        /// Passes on a wake-up that the caller may have got, since it takes nothing.
         fn leave(&self);
         /// Gives back what the caller has taken.
         fn give_back(&self);

@@ -66,7 +66,7 @@ extern "C" fn after(result: isize, mask: u64) -> libc::pid_t {
         } else {
             register_anew();
             if mask & SLICES != 0 {
-                // Else the thread goes without.
+                // If it is refused, the thread has no time slice extension.
                 let _ = slice::enable();
             }
         }

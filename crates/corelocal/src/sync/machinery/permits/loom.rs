@@ -40,7 +40,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     crate::explore::within(3, model);
 }
 
-/// A taker sees what the giver did.
+/// Explores one giver and one taker, which must see what the giver did before.
 fn explore_one(ways: Algorithm) {
     check(move || {
         let model = leaked();

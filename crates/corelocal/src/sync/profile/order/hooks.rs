@@ -76,7 +76,7 @@ pub(in crate::sync) fn took<T>(at: *const T) -> bool {
     !process_page::is_absent() && unsafe { took_slowly(key(at), &stack::registers()) }
 }
 
-/// The calling thread is about to unlock the mutex at this address, which is only a number.
+/// Records that the calling thread is about to unlock the mutex at this address, which is only a number.
 #[inline]
 pub(in crate::sync) fn let_go<T>(at: *const T) {
     if !process_page::is_absent() {

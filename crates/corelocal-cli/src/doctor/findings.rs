@@ -143,7 +143,7 @@ fn concurrency_id(caps: &Caps, kernel: Version) -> Finding {
     not_published(caps, kernel, Finding::new(NAME, used, offered))
 }
 
-/// Returns a field of the rseq area that kernels publish since Linux 6.3.
+/// Completes the finding on a field of the rseq area, which kernels publish since Linux 6.3.
 fn not_published(caps: &Caps, kernel: Version, finding: Finding) -> Finding {
     let state = missing(kernel, (6, 3));
     let (why, remedy) = match state {

@@ -141,7 +141,7 @@ pub fn file(processes: &[(Heap, Told)]) -> anyhow::Result<Vec<u8>> {
     compressed(&profile(&processes))
 }
 
-/// Returns what came and went: what was there before is in it with a minus, as pprof itself has it for `-diff_base`.
+/// Returns the file of a difference: the earlier values are negative in it, as in pprof's own `-diff_base`.
 pub fn difference(before: &(Heap, Told), after: &(Heap, Told)) -> anyhow::Result<Vec<u8>> {
     compressed(&profile(&[(&after.0, &after.1, 1), (&before.0, &before.1, -1)]))
 }

@@ -124,7 +124,7 @@ impl Tally {
         share(self.refills, self.allocated?)
     }
 
-    /// Returns the share of what was given back that a cache had room for, likewise.
+    /// Returns the share of frees for which a cache had room, likewise.
     pub fn room(&self) -> Option<f64> {
         share(self.spills, self.freed?)
     }

@@ -80,7 +80,7 @@ pub fn signal_with(child: &Child, signal: libc::c_int, value: usize) -> io::Resu
     }
 }
 
-/// Returns it as a shell has it.
+/// Returns the exit code that a shell gives this status.
 pub fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -158,7 +158,7 @@ pub(super) fn bounded(
     }
 }
 
-/// Returns what bounds are worth, as a word.
+/// Returns the state of the bounds and the leap second, encoded in a word.
 pub(super) const fn worth(state: State, leap: Leap) -> u64 {
     let state = match state {
         State::Bounded => 0,
@@ -169,7 +169,7 @@ pub(super) const fn worth(state: State, leap: Leap) -> u64 {
     state << 8 | leap as u64
 }
 
-/// Returns what bounds are worth, of a word.
+/// Returns the state of the bounds and the leap second that a word encodes.
 pub(super) fn worth_of(word: u64) -> (State, Leap) {
     let (state, leap) = ((word >> 8) as usize, (word & 0xff) as usize);
     let untold = || State::Untold(state.wrapping_sub(Learnt::FACTS.len()) as i32);

@@ -100,9 +100,9 @@ impl OnceState {
 
 /// What the caller of `begin` does next.
 pub(super) enum Begin<'a> {
-    /// Returns: the closure has run.
+    /// It returns, since the closure has run.
     Done,
-    /// Runs the closure.
+    /// It runs the closure.
     Run(Claim<'a>),
 }
 

@@ -23,7 +23,7 @@ pub(super) const CPU_BITS: u32 = 13;
 const NONE: u64 = 0;
 /// The bit that each context number has while times are coarse.
 const COARSE: u64 = 1 << 63;
-/// Guards that have ended while inner ones were open.
+/// The maximum number of guards that are remembered as ended while inner ones are open.
 const LEFT: usize = 64;
 
 /// Returns the word with the number of the calling thread's context, with room for the cpu. `None` where threads have

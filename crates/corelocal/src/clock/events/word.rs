@@ -29,7 +29,7 @@ impl Word {
         (self.0 & Self::COUNTER != 0).then(fence)
     }
 
-    /// Returns the lowest bits for this way of counting.
+    /// Returns the lowest bits of a word: the unit of ticks, and the fence.
     pub(in crate::clock) fn kind(counter: Option<Fence>) -> u64 {
         counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
     }

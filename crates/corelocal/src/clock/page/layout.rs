@@ -88,7 +88,7 @@ impl<'a> Head<'a> {
         self.file_len
     }
 
-    /// Returns how much there is of its first page.
+    /// Returns the number of bytes of the first page that exist.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }

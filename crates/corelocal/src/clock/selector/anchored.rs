@@ -28,7 +28,7 @@ impl<T: Truth> Selector<T> {
         }
     }
 
-    /// Reads by back-ends 2 and 3, with all that can be in the way.
+    /// Reads a clock by an anchor (back-ends 2 and 3); bends the line, begins it or follows its end where needed.
     pub(super) fn read_anchor(
         &self,
         route: usize,

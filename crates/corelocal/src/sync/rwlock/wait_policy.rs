@@ -24,7 +24,7 @@ pub(super) struct Patience {
     /// When it begins to ignore advice, if other processes may die (`machinery/bounded_wait.rs`); set when it first
     /// sleeps.
     look: Option<Deadline>,
-    /// Whether that time has come: the thread that set the advice may be dead.
+    /// Whether the time to check again has come: the thread that set the advice may be dead.
     pub(super) dozed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Patience {
         bounded_wait::earlier(deadline, self.look)
     }
 
-    /// To be called after sleeping.
+    /// Notes, after a sleep, whether the time to check again has come.
     pub(super) fn wakes(&mut self) {
         if self.look.is_some_and(Deadline::has_come) {
             self.look = None;

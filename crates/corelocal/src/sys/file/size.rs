@@ -98,7 +98,7 @@ mod tests {
             mask(libc::SIG_UNBLOCK);
             assert_eq!(CAME.load(Ordering::Relaxed), expected);
         }
-        // Only the kernel's answer takes one away.
+        // Only EFBIG from the kernel consumes a pending signal.
         let other = || too_long().or(Err(Errno::EIO));
         assert_eq!(without_sigxfsz(other), Err(Errno::EIO));
         assert_eq!(CAME.load(Ordering::Relaxed), 3);

@@ -21,7 +21,7 @@ fn of(programs: &[&[Op]]) -> Process {
     }
 }
 
-/// Whose signals are blocked.
+/// Returns a process whose signals are blocked.
 fn blocked(programs: &[&[Op]]) -> Process {
     let process = of(programs);
     Process { budget: Budget { signals: 0, ..process.budget }, ..process }

@@ -29,7 +29,7 @@ pub(in crate::sync) struct Blocking {
 }
 
 impl Blocking {
-    /// The calling thread is about to lock the mutex at this address, however long that takes.
+    /// Records that the calling thread is about to lock the mutex at this address, and may wait for it.
     #[inline(always)]
     pub(in crate::sync) fn begin<T>(at: *const T) -> Blocking {
         if process_page::is_absent() {

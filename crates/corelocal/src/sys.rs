@@ -24,6 +24,7 @@ pub(crate) mod memory;
 pub(crate) mod once;
 pub(crate) mod process;
 pub(crate) mod rseq;
+pub(crate) mod sequence;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod sleep;

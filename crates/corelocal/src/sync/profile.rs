@@ -77,7 +77,6 @@ mod page;
 mod process_page;
 #[cfg(not(loom))]
 mod record;
-mod sequence;
 #[cfg(not(loom))]
 mod trace;
 #[cfg(not(loom))]

@@ -2,8 +2,8 @@
 //!
 //! # Data flow
 //! ```text
-//!   reader: sequence even? ──► words ──► clock ──► sequence the same? ──► they are consistent
-//!   writer: try-lock ──► sequence odd ──► words ──► sequence even
+//!   reader: number ──► words ──► clock ──► number unchanged? ──► the words are consistent (`sys/sequence.rs`)
+//!   writer: try-lock ──► number odd ──► words ──► number even
 //! ```
 //!
 //! No thread waits. A reader that meets a writer asks the kernel itself, at the price of a system call. So does a
@@ -17,7 +17,8 @@
 //!    after a fork left a writer behind. It is 0 only if the cache was never written.
 
 use super::line;
-use crate::primitive::atomic::{AtomicU64, Ordering, fence};
+use crate::primitive::atomic::{AtomicU64, Ordering};
+use crate::sys::sequence::Sequence;
 use crate::sys::try_lock::TryLock;
 
 /// Words of what is kept: those of a line, and five of what was learnt, of which the first belongs to the
@@ -28,7 +29,7 @@ pub(in crate::clock) type Words = [u64; WORDS];
 /// The cached words, with their sequence number: see the module's text.
 #[repr(align(64))]
 pub(in crate::clock) struct Cache {
-    sequence: AtomicU64,
+    sequence: Sequence,
     words: [AtomicU64; WORDS],
     lock: TryLock,
 }
@@ -37,7 +38,7 @@ impl Cache {
     #[cfg(not(loom))]
     pub(in crate::clock) const fn new() -> Cache {
         Cache {
-            sequence: AtomicU64::new(0),
+            sequence: Sequence::new(),
             words: [const { AtomicU64::new(0) }; WORDS],
             lock: TryLock::new(),
         }
@@ -46,7 +47,7 @@ impl Cache {
     #[cfg(loom)]
     pub(in crate::clock) fn new() -> Cache {
         Cache {
-            sequence: AtomicU64::new(0),
+            sequence: Sequence::new(),
             words: core::array::from_fn(|_| AtomicU64::new(0)),
             lock: TryLock::new(),
         }
@@ -66,15 +67,10 @@ impl Cache {
         clock: impl FnOnce() -> R,
     ) -> (R, Option<[u64; FIRST]>) {
         const { assert!(FIRST <= WORDS) };
-        // Acquire: partner is the Release store in `update`, whose words are then visible.
-        let sequence = self.sequence.load(Ordering::Acquire);
+        let number = self.sequence.number();
         let words = core::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
         let now = clock();
-        // Acquire: partner is the Release fence in `update`. A thread that saw a later word sees that odd sequence.
-        fence(Ordering::Acquire);
-        let is_whole = sequence != 0 && sequence & 1 == 0;
-        let is_still = self.sequence.load(Ordering::Relaxed) == sequence;
-        (now, (is_whole && is_still).then_some(words))
+        (now, number.filter(|number| self.sequence.is_unchanged(*number)).map(|_| words))
     }
 
     /// Returns the last word, however torn the others are; 0 if nothing was ever written. (3)
@@ -87,7 +83,7 @@ impl Cache {
     /// Leaves it as a writer does that a fork left behind.
     #[cfg(all(test, not(loom)))]
     pub(in crate::clock) fn leave_odd(&self) {
-        self.sequence.fetch_or(1, Ordering::Relaxed);
+        self.sequence.leave_odd();
     }
 
     /// Replaces what is there by what `learn` makes of it, and returns that; `None` if another is just doing
@@ -99,16 +95,10 @@ impl Cache {
         let _locked = self.lock.try_lock()?;
         // What a dead writer left in the middle is nothing, but for its last word. (1), (3)
         let words = learn(self.read());
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        let odd = (sequence | 1).wrapping_add(sequence & 1) | 1;
-        self.sequence.store(odd, Ordering::Relaxed);
-        // Release: partner is the Acquire fence in `read`.
-        fence(Ordering::Release);
+        let _writing = self.sequence.write_locked();
         for (word, value) in self.words.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
-        // Release: partner is the Acquire load in `read`. 0 would say that there is nothing.
-        self.sequence.store(odd.wrapping_add(1).max(2), Ordering::Release);
         Some(words)
     }
 }
@@ -130,56 +120,9 @@ mod tests {
             assert_eq!((wrote, cache.read()), (Some([number; WORDS]), Some([number; WORDS])));
         }
         // As a writer leaves it that a fork left behind.
-        for odd in [3, u64::MAX] {
-            cache.sequence.store(odd, Ordering::Relaxed);
-            assert_eq!(cache.read(), None);
-            assert!(cache.update(|before| [u64::from(before.is_none()); WORDS]).is_some());
-            let after = cache.sequence.load(Ordering::Relaxed);
-            assert!(after % 2 == 0 && after != odd.wrapping_add(1), "{odd} {after}");
-            assert_eq!(cache.read(), Some([1; WORDS]));
-        }
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    fn is_whole(words: Words, least: u64) -> bool {
-        words.iter().all(|word| *word == words[0]) && words[0] >= least
-    }
-
-    /// One writes, one reads: never a mixture.
-    #[test]
-    fn loom_bounds_are_read_whole() {
-        loom::model(|| {
-            let cache = Arc::new(Cache::new());
-            assert!(cache.update(|_| [1; WORDS]).is_some());
-            let reader = {
-                let cache = cache.clone();
-                thread::spawn(move || cache.read().is_none_or(|words| is_whole(words, 1)))
-            };
-            assert!(cache.update(|_| [2; WORDS]).is_some());
-            assert!(reader.join().unwrap(), "torn");
-            assert_eq!(cache.read(), Some([2; WORDS]));
-        });
-    }
-
-    /// Two write at once: one of them does, or one after the other.
-    #[test]
-    fn loom_bounds_are_of_one_writer() {
-        loom::model(|| {
-            let cache = Arc::new(Cache::new());
-            let other = {
-                let cache = cache.clone();
-                thread::spawn(move || cache.update(|_| [2; WORDS]).is_some())
-            };
-            let mine = cache.update(|_| [1; WORDS]).is_some();
-            let theirs = other.join().unwrap();
-            assert!(mine || theirs);
-            assert!(is_whole(cache.read().unwrap(), 1));
-        });
+        cache.leave_odd();
+        assert_eq!(cache.read(), None);
+        assert!(cache.update(|before| [u64::from(before.is_none()); WORDS]).is_some());
+        assert_eq!(cache.read(), Some([1; WORDS]));
     }
 }

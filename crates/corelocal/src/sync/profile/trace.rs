@@ -4,14 +4,14 @@
 //! process write it; other processes read it.
 //!
 //! # Invariants
-//! 1. All fields except the sequence number are written by the thread that has the right to write (`sequence.rs`),
+//! 1. All fields except the sequence number are written by the thread that has the right to write (`sys/sequence.rs`),
 //!    and read between two reads of that number. The kernel writes the stack on behalf of the same thread.
 //! 2. Other processes may have written any number, so each is checked against its bounds before use.
 
 use core::time::Duration;
 
-use super::sequence::Sequence;
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::sequence::Sequence;
 use crate::sys::thread::stack::{self, REGISTERS};
 
 /// The maximum number of bytes of a stack that are copied.

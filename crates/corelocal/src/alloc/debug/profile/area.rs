@@ -14,14 +14,14 @@
 //! 1. An entry belongs to the thread that took it from the free list (or the unused rest) until its state is `LIVE`,
 //!    then to the object whose record names it. The thread that removes the last of `LIVE` and `PEAK` from its state
 //!    frees it.
-//! 2. An entry's sequence is odd while the entry is written. A reader trusts what it read between two loads of the
-//!    same even number.
+//! 2. An entry's sequence (`sys/sequence.rs`) is odd while its owner writes the entry, and readers then fail.
 //! 3. Nothing here blocks or allocates. A fork leaves at worst unused entries.
 
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::sample::{self, Sample};
 use crate::sys::memory::pages;
+use crate::sys::sequence::Sequence;
 use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
 use crate::sys::try_lock::TryLock;
 
@@ -46,7 +46,7 @@ const R: Ordering = Ordering::Relaxed;
 /// A sample.
 #[repr(C)]
 struct Entry {
-    sequence: AtomicU64,
+    sequence: Sequence,
     size: AtomicU64,
     /// Nanoseconds of the monotonic clock.
     taken: AtomicU64,
@@ -288,10 +288,7 @@ impl Area {
 impl Entry {
     /// Writes the entry. Only its owner may do so (1).
     fn write(&self, size: u64, class: u32) {
-        let sequence = self.sequence.load(R) | 1;
-        self.sequence.store(sequence, R);
-        // Partner: the fence in `read`. A reader that sees any store below sees the odd sequence.
-        fence(Ordering::Release);
+        let _writing = self.sequence.write_locked();
         self.size.store(size, R);
         self.class.store(class, R);
         self.taken.store(super::now(), R);
@@ -307,30 +304,26 @@ impl Entry {
             word.store(register, R);
         }
         self.len.store(len as u64, R);
-        // Release: partner is the Acquire in `read`.
-        self.sequence.store(sequence + 1, Ordering::Release);
     }
 
     /// Reads the entry; false if it was written meanwhile.
     fn read(&self, into: &mut Sample) -> bool {
-        // Acquire: partner is the Release in `write`.
-        let before = self.sequence.load(Ordering::Acquire);
-        into.size = self.size.load(R);
-        into.taken = self.taken.load(R);
-        into.thread = self.thread.load(R);
-        for (bytes, word) in into.name.chunks_exact_mut(8).zip(&self.name) {
-            bytes.copy_from_slice(&word.load(R).to_ne_bytes());
-        }
-        for (register, word) in into.registers.iter_mut().zip(&self.registers) {
-            *register = word.load(R);
-        }
-        into.len = (self.len.load(R) as usize).min(STACK_BYTES);
-        for (copy, word) in into.words.iter_mut().zip(&self.stack).take(into.len / 8) {
-            *copy = word.load(R);
-        }
-        // Partner: the fence in `write`.
-        fence(Ordering::Acquire);
-        before % 2 == 0 && before != 0 && self.sequence.load(R) == before
+        let read = self.sequence.read(|| {
+            into.size = self.size.load(R);
+            into.taken = self.taken.load(R);
+            into.thread = self.thread.load(R);
+            for (bytes, word) in into.name.chunks_exact_mut(8).zip(&self.name) {
+                bytes.copy_from_slice(&word.load(R).to_ne_bytes());
+            }
+            for (register, word) in into.registers.iter_mut().zip(&self.registers) {
+                *register = word.load(R);
+            }
+            into.len = (self.len.load(R) as usize).min(STACK_BYTES);
+            for (copy, word) in into.words.iter_mut().zip(&self.stack).take(into.len / 8) {
+                *copy = word.load(R);
+            }
+        });
+        read.is_some()
     }
 }
 

@@ -3,8 +3,8 @@
 //! Invariants: as in `trace.rs`.
 
 use crate::primitive::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::profile::sequence::Sequence;
 use crate::sync::profile::trace::Stack;
+use crate::sys::sequence::Sequence;
 use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
 
 const PIECE_BYTES: usize = 2048;
@@ -34,7 +34,7 @@ impl Piece {
         let Some(_writing) = self.sequence.write() else { return };
         let len = registers.as_ref().map_or(0, |registers| {
             // SAFETY: the function with these registers is active; the words are whole bytes, and no other thread
-            // writes to them (`sequence.rs`, 1).
+            // writes to them (`sys/sequence.rs`, 1).
             unsafe { stack::copy_of(registers, self.words.as_ptr() as *mut u8, WORDS * 8) }
         });
         for (word, register) in self.registers.iter().zip(registers.unwrap_or_default()) {

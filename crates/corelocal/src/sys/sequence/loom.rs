@@ -88,6 +88,17 @@ fn loom_what_is_read_is_whole() {
     explore_reading(RIGHT);
 }
 
+/// The writer has a lock, so it needs no exchange.
+#[test]
+fn loom_what_is_written_under_a_lock_is_read_whole() {
+    let write = |pair: &Pair, value| {
+        let _writing = pair.sequence.write_locked();
+        pair.store(value);
+        true
+    };
+    explore_reading(Algorithm { write, ..RIGHT });
+}
+
 #[test]
 fn loom_one_writes_at_a_time() {
     explore_writing(RIGHT);

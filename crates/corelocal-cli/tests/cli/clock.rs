@@ -304,10 +304,23 @@ fn what_is_no_page_is_neither_read_nor_overwritten() {
 
 #[test]
 fn a_watch_and_its_files() {
-    let args = ["clock", "--watch", "700ms", "--json", "--csv", "c.csv", "--html", "c.html"];
-    let done = corelocal(&args);
-    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{}", done.whole());
-    let said = json(&done.out);
+    let watched = |time: &str| {
+        let args = ["clock", "--watch", time, "--json", "--csv", "c.csv", "--html", "c.html"];
+        let done = corelocal(&args);
+        assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{}", done.whole());
+        let (said, csv) = (json(&done.out), done.read("c.csv"));
+        (done, said, csv)
+    };
+    // On a busy machine an observer may not run within a short watch.
+    let is_sampled = |said: &serde_json::Value, csv: &str| {
+        let rows = said["backends"].as_array().expect("back-ends");
+        let have_samples =
+            rows.iter().all(|row| row["state"] == "absent" || !row["drift"].is_null());
+        have_samples && csv.lines().count() > 4 && csv.contains(",quanta,")
+    };
+    let mut watches = ["700ms", "5s", "30s"].into_iter().map(watched);
+    let (done, said, csv) =
+        watches.find(|(_, said, csv)| is_sampled(said, csv)).expect("samples within 30 s");
     let rows = said["backends"].as_array().expect("back-ends");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["backend"].as_str()).collect();
     assert_eq!(names, ["kernel-page", "paravirtual", "anchor", "vdso"]);
@@ -323,9 +336,7 @@ fn a_watch_and_its_files() {
             assert_eq!(row["drift"]["farthest_ns"], 0.0, "{row}");
         }
     }
-    let csv = done.read("c.csv");
-    assert!(csv.starts_with("seconds,clock,") && csv.lines().count() > 4, "{csv}");
-    assert!(csv.contains(",vdso,") && csv.contains(",quanta,"), "{csv}");
+    assert!(csv.starts_with("seconds,clock,") && csv.contains(",vdso,"), "{csv}");
     let page = done.read("c.html");
     assert!(page.ends_with("</html>") && page.contains("<svg"));
     assert!(!page.contains("<script") && !page.contains("src="));

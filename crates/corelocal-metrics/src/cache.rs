@@ -36,7 +36,7 @@ struct Entry<H> {
 /// A core's; made at its first lookup.
 type Table<H> = Box<[OnceLock<Box<Entry<H>>>]>;
 
-/// See the module's text.
+/// The handles that a core has looked up.
 pub(crate) struct Cache<H> {
     tables: Box<[OnceLock<Table<H>>]>,
 }

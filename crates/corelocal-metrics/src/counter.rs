@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use corelocal::percpu;
 
-/// See the module's text.
+/// A counter of the crate `metrics`.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     sum: percpu::Counter,

@@ -21,7 +21,7 @@ use corelocal::percpu;
 /// The longest step that is taken in integers: 4 GiB.
 const LONGEST: u64 = 1 << 32;
 
-/// See the module's text.
+/// A gauge of the crate `metrics`.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     steps: percpu::Gauge,

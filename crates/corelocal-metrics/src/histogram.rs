@@ -37,7 +37,7 @@ pub(crate) enum Shape {
     Quantiles(Arc<[f64]>, Duration),
 }
 
-/// See the module's text.
+/// A histogram of the crate `metrics`.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Counts,

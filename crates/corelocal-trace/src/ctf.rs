@@ -42,7 +42,7 @@ pub enum Version {
 const MAGIC: u32 = 0xc1fc_1fc1;
 /// The size of a packet at which the next one begins.
 const PACKET: usize = 256 << 10;
-/// Where the packet's context begins, and its events.
+/// The offsets of a packet's context and of its events.
 const CONTEXT: usize = 8;
 const EVENTS: usize = CONTEXT + 6 * 8;
 
@@ -188,7 +188,7 @@ fn members(site: &Site, ids: &[&str]) -> Vec<(String, Member)> {
 struct Stream {
     to: BufWriter<File>,
     packet: Vec<u8>,
-    /// Of the first and the last event of the packet.
+    /// The times of the first and the last event of the packet.
     times: Option<[u64; 2]>,
     number: u64,
 }

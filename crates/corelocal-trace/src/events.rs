@@ -26,7 +26,7 @@ pub struct Event<'r> {
     pub cpu: u32,
     /// The thread's name.
     pub thread_name: Arc<str>,
-    /// What happened.
+    /// The kind of the event.
     pub what: What,
     /// The span that begins or ends; of an event, the one that the thread is in. 0: none.
     pub span: u64,
@@ -66,7 +66,7 @@ impl<'r> Event<'r> {
     }
 }
 
-/// What happened.
+/// The kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -82,24 +82,24 @@ pub enum What {
 #[derive(Debug)]
 pub struct Events<'r> {
     recording: &'r Recording,
-    /// Of each buffer, what is known of it while it is read.
+    /// The state of each buffer while it is read.
     buffers: Vec<Option<Box<Reader>>>,
     /// The time of each buffer's next event, or when it was begun.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     problems: Vec<Problem>,
     identities: Identities,
     unnamed: Arc<str>,
-    /// What was overwritten, until it is told.
+    /// The overwritten events, until they are reported.
     before: Option<Event<'r>>,
     /// Lost events that no event so far has told.
     untold: u64,
     /// The time of the last event.
     last: u64,
-    /// Of the buffers that are read, and those of a look before.
+    /// The buffers that are read, with those of an earlier look.
     read: HashMap<(u64, u64), (usize, Context)>,
 }
 
-/// How far a buffer was read.
+/// The position up to which a buffer was read.
 #[derive(Debug)]
 struct Reader {
     records: Vec<u8>,
@@ -118,10 +118,10 @@ struct Context {
     last: u64,
 }
 
-/// How far a recording was read that still grows: see [`Recording::events_after`].
+/// The position up to which a growing recording was read: see [`Recording::events_after`].
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Of each buffer, by its place and when it was begun.
+    /// The position in each buffer, by the buffer's place and the time when it was begun.
     read: HashMap<(u64, u64), (usize, Context)>,
     identities: Option<Identities>,
 }

@@ -33,7 +33,7 @@ pub struct Recording {
     problems: Vec<Problem>,
 }
 
-/// Where the bytes of a recording are.
+/// The place of a recording's bytes.
 #[derive(Debug)]
 enum Bytes {
     Memory(Vec<u8>),
@@ -43,14 +43,14 @@ enum Bytes {
 /// A buffer's records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
-    /// Where they begin, and how many bytes they have.
+    /// The offset of the records, and below it their length in bytes.
     pub(crate) at: u64,
     pub(crate) len: usize,
     /// Ticks when the buffer was begun.
     pub(crate) begin: u64,
 }
 
-/// What a flight recorder has overwritten.
+/// The events that a flight recorder has overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overwritten {
     /// Buffers that were begun again.
@@ -66,17 +66,17 @@ pub struct Overwritten {
 pub struct Site {
     /// The event's name.
     pub name: String,
-    /// What it records.
+    /// The kind of the site's records.
     #[serde(skip)]
     pub kind: Kind,
-    /// How severe its events are: their first field, which no record has.
+    /// The level of the site's events.
     #[serde(skip)]
     pub level: Option<Level>,
     /// Whether it was on at the end.
     pub is_on: bool,
-    /// How many events there were for each that was recorded, as a rule, at the end: 1 unless a part was recorded.
+    /// The sampling interval at the end: one of so many events was recorded; 1 unless a part was.
     pub every: u32,
-    /// How many of its events were lost.
+    /// The number of the site's lost events.
     pub lost: u64,
     /// Names and types of its fields.
     #[serde(skip)]

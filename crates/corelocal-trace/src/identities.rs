@@ -11,7 +11,7 @@ use corelocal::trace::{combine, parse_trace_parent};
 
 use crate::{Event, Recording, Value, What};
 
-/// What is known of an event.
+/// The identity of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The trace; 0: none.
@@ -20,7 +20,7 @@ pub struct Identity {
     pub span: u64,
     /// The parent of a span, which may be of another process; 0: none.
     pub parent: u64,
-    /// Of the end of a span whose begin is in the recording: when it began.
+    /// The time of the span's begin, for the end of a span whose begin is in the recording.
     pub began: Option<u64>,
 }
 

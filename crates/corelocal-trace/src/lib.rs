@@ -44,7 +44,7 @@ pub use file::{Overwritten, Recording, Site};
 pub use identities::Identity;
 pub use value::{Value, hex};
 
-/// Why a file cannot be read at all.
+/// The reason why a file cannot be read at all.
 #[derive(Debug)]
 pub enum OpenError {
     /// The kernel refuses.
@@ -64,7 +64,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Why a file cannot be read at all.
+/// The reason why a file cannot be read at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseError {
@@ -95,9 +95,9 @@ impl std::error::Error for ParseError {}
 /// A part of a file that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it begins, in bytes.
+    /// The offset of the damage, in bytes.
     pub at: u64,
-    /// What is wrong with it.
+    /// The description of the damage.
     pub what: &'static str,
 }
 

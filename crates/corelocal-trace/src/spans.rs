@@ -18,12 +18,12 @@ use corelocal::trace::format::Kind;
 
 use crate::{Event, Recording, Site};
 
-/// Where a span is shown.
+/// The track on which a span is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Track {
-    /// That of a thread.
+    /// The track of a thread.
     Thread(u32),
-    /// Of the tree of this task span; the first one is 0.
+    /// The track of a tree of task spans, numbered from 0.
     Task(u64, u32),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Open<'r> {
     pub(crate) thread: u32,
 }
 
-/// What is to be written, in this order.
+/// A step of an export, in the order of writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<'r> {
     /// The inner span of the track ends.
@@ -52,7 +52,7 @@ pub(crate) struct Spans<'r> {
     threads: HashMap<u32, Vec<Open<'r>>>,
     /// By the first span of each tree its tracks: the open spans, the inner one last.
     trees: HashMap<u64, Vec<Vec<Open<'r>>>>,
-    /// Of each open span in a tree, the tree.
+    /// The tree of each open task span.
     tree_of: HashMap<u64, u64>,
 }
 

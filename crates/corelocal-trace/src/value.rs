@@ -8,21 +8,21 @@ use serde_json::Value as Json;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Of an unsigned type.
+    /// A value of an unsigned type.
     Unsigned(u64),
-    /// Of a signed type.
+    /// A value of a signed type.
     Signed(i64),
-    /// Of a floating-point type.
+    /// A value of a floating-point type.
     Float(f64),
     /// Of `bool`.
     Bool(bool),
     /// Of `Duration`: nanoseconds.
     Duration(u64),
-    /// Of a string, with replacement characters where it is not UTF-8. `true`: it was cut.
+    /// A string, with replacement characters where it is not UTF-8, and whether it was cut.
     Str(String, bool),
-    /// Of a blob. `true`: it was cut.
+    /// A blob, and whether it was cut.
     Bytes(Vec<u8>, bool),
-    /// Of an array of numbers. `true`: it was cut.
+    /// An array of numbers, and whether it was cut.
     Array(Vec<Value>, bool),
     /// None: of a field whose values are of any type.
     Missing,

@@ -36,7 +36,7 @@ pub(crate) type Key = i16;
 /// How many values are in which bucket, where there are any.
 pub(crate) type Counts = BTreeMap<Key, u64>;
 
-/// See the module's text.
+/// The buckets of a histogram that is asked for quantiles.
 #[derive(Debug, Default)]
 pub(crate) struct LogLinear {
     zero: Counter,

@@ -7,7 +7,7 @@
 
 use corelocal::percpu::Word;
 
-/// See the module's text.
+/// A sum in `f64` that every core adds to.
 #[derive(Debug, Default)]
 pub(crate) struct Sum(Word);
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::loglinear::Counts;
 
-/// See the module's text.
+/// The recent part of a histogram's counts.
 #[derive(Debug)]
 pub(crate) struct Window {
     older: Counts,

@@ -35,7 +35,7 @@ pub(super) struct Rows {
     durations: Int64Builder,
     cuts: ListBuilder<StringBuilder>,
     fields: Vec<Column>,
-    /// Of each site, the column of each of its fields.
+    /// The column of each field of each site.
     of_sites: Vec<Vec<usize>>,
     /// Rows of the batch.
     pub(super) len: usize,

@@ -33,7 +33,7 @@ const CLOSED: u64 = 1 << 63;
 const LIMIT_BITS: u32 = 18;
 const _: () = assert!(LIMIT_BITS + Identity::BITS <= 63);
 
-/// See the module's text.
+/// The gate of a compaction.
 pub(super) struct Gate {
     word: AtomicU64,
 }

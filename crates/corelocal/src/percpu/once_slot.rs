@@ -36,7 +36,7 @@ fn filling() -> u32 {
     owner_tag::tag::<TAG_BITS>() << TAG_SHIFT | FILLING
 }
 
-/// See the module's text.
+/// A slot for a value that is made at first use.
 pub(super) struct OnceSlot<T> {
     state: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,

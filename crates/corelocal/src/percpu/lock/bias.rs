@@ -93,7 +93,7 @@ const ASKED: u32 = 1;
 /// The time between two reads by a revoker that cannot rely on being woken.
 const POLL: Duration = Duration::from_millis(1);
 
-/// See the module's text. All bytes 0 is an unlocked one. `word` comes first: sections use it.
+/// A lock that is biased to a core. All bytes 0 is an unlocked one. `word` comes first: sections use it.
 #[repr(C)]
 pub(super) struct Bias {
     word: AtomicU64,

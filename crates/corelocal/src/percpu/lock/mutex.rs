@@ -23,7 +23,7 @@ const AWAITED: u32 = 2;
 const TAG_SHIFT: u32 = 2;
 const TAG_BITS: u32 = 32 - TAG_SHIFT;
 
-/// See the module's text. All bytes 0 is an unlocked one.
+/// The mutex of a shared slot. All bytes 0 is an unlocked one.
 pub(super) struct Mutex {
     state: AtomicU32,
 }

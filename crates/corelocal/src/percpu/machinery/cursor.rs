@@ -17,7 +17,7 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 /// The number of items that a consumer takes from one shard before it goes on to the next.
 const STREAK: u64 = 64;
 
-/// See the module's text.
+/// The shard at which consumers begin to search.
 #[repr(align(64))]
 pub(in crate::percpu) struct Cursor(AtomicU64);
 

@@ -14,7 +14,7 @@ use crate::cid::{self, SlotIndex};
 use crate::percpu::shard::Shard;
 use crate::rseq::{self, Ended, Index, Slots};
 
-/// See the module's text.
+/// A container's block, bound at first use and freed when this is dropped.
 pub(in crate::percpu) struct Owned<T: Zeroed, I: SlotIndex> {
     slots: Slots,
     content: PhantomData<(&'static T, I)>,

@@ -56,7 +56,7 @@ unsafe impl Zeroed for Words {
     const KIND: Kind = Kind::Opaque;
 }
 
-/// See the module's text. All bytes 0 is a valid value: no counts.
+/// The counts of all readers of a domain. All bytes 0 is a valid value: no counts.
 #[repr(C)]
 pub(crate) struct ReaderCounts {
     slots: Owned<Words, Cid>,

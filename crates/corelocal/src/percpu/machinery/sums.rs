@@ -53,7 +53,7 @@ unsafe impl<const N: usize> Words for [AtomicI64; N] {
     }
 }
 
-/// See the module's text.
+/// Sums that every core adds to.
 pub(in crate::percpu) struct Sums<W: Words, I: SlotIndex> {
     slots: Owned<W, I>,
     bias: W,

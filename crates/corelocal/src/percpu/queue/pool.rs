@@ -26,7 +26,7 @@ const ALL: u64 = (1 << SEGMENTS) - 1;
 /// The number of free segments that stay resident: 4 MiB.
 const KEPT: u32 = 1024;
 
-/// See the module's text.
+/// A chunk of the pool, with its segments.
 struct Chunk {
     next: *const Chunk,
     free: AtomicU64,

@@ -22,7 +22,7 @@ use super::pool;
 use crate::primitive::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::rseq::SEGMENT;
 
-/// See the module's text.
+/// A segment of a queue, owned.
 pub(super) struct Segment {
     header: *mut Header,
 }

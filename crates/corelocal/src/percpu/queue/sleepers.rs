@@ -49,7 +49,7 @@ const GLIMPSE: Duration = Duration::from_millis(10);
 /// About the time a producer needs between choosing and waking.
 const A_MOMENT: Duration = Duration::from_micros(10);
 
-/// See the module's text.
+/// The consumers of a queue that sleep until an item is pushed.
 pub(super) struct Sleepers {
     waiting: AtomicU32,
     /// The futex.

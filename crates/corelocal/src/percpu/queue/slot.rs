@@ -45,7 +45,7 @@ use crate::primitive::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::try_lock::{Locked, TryLock};
 
-/// See the module's text.
+/// A shard of a queue.
 #[repr(C)]
 pub(super) struct Slot {
     producers: Producers,

@@ -27,7 +27,7 @@ use crate::sys::try_lock::{Locked, TryLock};
 /// How often a shared slot's lock is tried before the slot counts as full.
 const TRIES: u32 = 100;
 
-/// See the module's text.
+/// A shard of a ring.
 #[repr(C)]
 pub(super) struct Slot<T, const CAPACITY: usize> {
     producer: Producer,

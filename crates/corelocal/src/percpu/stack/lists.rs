@@ -24,7 +24,7 @@ const PLACE_BITS: u32 = 20;
 const PLACE: u64 = (1 << PLACE_BITS) - 1;
 const TAG: u64 = 1 << PLACE_BITS;
 
-/// See the module's text.
+/// The two lists of a shared slot's places.
 pub(super) struct Lists<const PLACES: usize> {
     full: AtomicU64,
     free: AtomicU64,

@@ -23,7 +23,7 @@ use crate::primitive::cell::UnsafeCell;
 
 use super::lists::Lists;
 
-/// See the module's text.
+/// A shard of a stack.
 #[repr(C)]
 pub(super) struct Slot<T, const CAPACITY: usize> {
     count: AtomicU64,

@@ -19,7 +19,8 @@ use crate::sys::sleep;
 const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 
-/// See the module's text. All bytes 0 is an open one. `pub`, as the trait is that takes it; no other crate can name it.
+/// The gate that lets a thread which has waited for long go first. All bytes 0 is an open one. `pub`, as the trait is
+/// that takes it; no other crate can name it.
 pub struct Gate {
     state: AtomicU32,
 }

@@ -31,7 +31,7 @@ pub(in crate::sys) struct Loader {
     pub(in crate::sys) dlopen: Option<unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>,
 }
 
-/// See the module's text. Called once, when the object is loaded.
+/// Keeps the object loaded for ever. Called once, when the object is loaded.
 pub(in crate::sys) fn loaded_for_ever() {
     let Loader { dladdr1: Some(dladdr1), dlopen: Some(dlopen) } = arch::loader() else { return };
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();

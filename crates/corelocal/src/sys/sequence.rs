@@ -9,9 +9,9 @@
 //! ```
 //!
 //! # Invariants
-//! 1. One thread at a time writes: the one that made the number odd ([`Sequence::write`]), or the one that has a lock of
-//!    the caller's ([`Sequence::write_locked`]); a number is written to in one of the two ways only. The first gives up
-//!    instead of waiting if it finds the number odd. So a signal handler may interrupt at any instruction.
+//! 1. One thread at a time writes: the one that made the number odd ([`Sequence::write`]), or the one that has the lock
+//!    of its caller ([`Sequence::write_locked`]). A number is written to in one of the two ways only. `write` gives up
+//!    instead of waiting if it finds the number odd, so a signal handler may interrupt at any instruction.
 //! 2. Words that were read between two reads of the same even number come from one writer.
 //! 3. A writer that dies leaves the number odd, and every read fails until another one has written under the lock.
 
@@ -76,8 +76,8 @@ impl Sequence {
         (number != 0 && number % 2 == 0).then_some(number)
     }
 
-    /// Returns `true` if no writer has begun since [`number`](Self::number) returned this number: all words that were read
-    /// meanwhile come from one writer.
+    /// Returns `true` if no writer has begun since [`number`](Self::number) returned this number: all words that were
+    /// read meanwhile come from one writer.
     #[inline(always)]
     pub(crate) fn is_unchanged(&self, number: u64) -> bool {
         // Acquire: partner is the Release fence in `begun`.
@@ -101,8 +101,9 @@ impl Sequence {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // Release: partners are the Acquires in `number` and `write`.
-        self.number.store(self.begun + 1, Ordering::Release);
+        // Release: partners are the Acquires in `number` and `write`. Wrapping, since another process may have written
+        // any number.
+        self.number.store(self.begun.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -119,6 +120,16 @@ mod tests {
         drop(writing);
         assert_eq!(sequence.read(|| 1), Some(1));
         assert_eq!(sequence.read(|| drop(sequence.write())), None);
+    }
+
+    /// In a page that processes share.
+    #[test]
+    fn another_process_may_have_written_any_number() {
+        for number in [0, u64::MAX - 1, u64::MAX] {
+            let sequence = Sequence { number: AtomicU64::new(number) };
+            assert_eq!(sequence.write().is_none(), number % 2 == 1);
+            drop(sequence.write_locked());
+        }
     }
 
     #[test]

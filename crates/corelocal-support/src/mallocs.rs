@@ -98,6 +98,12 @@ pub fn of_this_process() -> PathBuf {
 /// # Errors
 /// `LD_PRELOAD` or `/etc/ld.so.preload` names a malloc: what to do.
 pub fn libc_is_default() -> anyhow::Result<()> {
+    if !CAN_ASK && std::env::var_os("LD_PRELOAD").is_some_and(|value| !value.is_empty()) {
+        bail!(
+            "it is unknown whether LD_PRELOAD holds a malloc: this command was linked without a dynamic loader; unset \
+             LD_PRELOAD"
+        );
+    }
     let malloc = of_this_process();
     if malloc.as_os_str().is_empty() || library::is_libc(&malloc) {
         return Ok(());

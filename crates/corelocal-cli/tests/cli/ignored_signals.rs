@@ -26,3 +26,16 @@ fn results_are_there_where_ends_of_children_are_ignored() {
     assert_eq!(done.code, Some(7), "{}", done.whole());
     assert!(done.err.contains("Heap of"), "{}", done.whole());
 }
+
+/// Whatever the caller has the command ignore.
+#[test]
+fn a_program_begins_with_default_signals() {
+    for command in [&["locks"][..], &["run", "--malloc", "libc"]] {
+        let program = ["grep", "SigIgn", "/proc/self/status"];
+        let done = ignoring(&BOTH, &[command, &program].concat());
+        let mask = done.out.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        let mask = mask.unwrap_or_else(|| panic!("{}", done.whole()));
+        assert!(BOTH.iter().all(|signal| mask >> (signal - 1) & 1 == 0), "{}", done.whole());
+    }
+}

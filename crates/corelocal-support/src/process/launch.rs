@@ -69,7 +69,7 @@ pub fn wait(
             }
             continue;
         }
-        // Many programs that become another one do so soon.
+        // Many programs are short.
         thread::sleep(if began.elapsed() < TURN * 5 { TURN / 20 } else { TURN });
     }
 }

@@ -39,7 +39,7 @@ const PATH_BYTES: usize = 1024;
 pub(crate) struct PathBuf {
     bytes: [u8; PATH_BYTES],
     len: usize,
-    /// Whether the path lies in a tree of regular files that stands for the kernel's (a test's, or a container's).
+    /// Whether the path lies below a root other than the system's (`FsRoot::at`), whose files are regular ones.
     is_in_tree: bool,
 }
 

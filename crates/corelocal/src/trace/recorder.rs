@@ -32,7 +32,7 @@ use crate::cid::{self, Cid};
 use crate::clock;
 use crate::rseq::{self, Exit};
 
-/// The number of buffers that are tried for one event.
+/// The number of attempts to record one event.
 const ATTEMPTS: u32 = 16;
 
 /// Records an event of a registered site that is on.

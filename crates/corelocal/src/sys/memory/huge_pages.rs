@@ -9,8 +9,8 @@ use crate::sys::syscall::syscall;
 
 /// The advice of `madvise(2)` that makes pages huge at once and keeps their content (Linux 6.1).
 const MADV_COLLAPSE: i32 = 25;
-/// The bit of `PR_GET_THP_DISABLE` that says that the process gets no huge pages. Since Linux 6.18 others may allow
-/// advised ones.
+/// The answer of `PR_GET_THP_DISABLE` if the process gets no huge pages at all. Since Linux 6.18 it is another one if the
+/// process gets those that it advises.
 const DISABLED: usize = 1;
 
 /// Calls `prctl(PR_GET_THP_DISABLE)`, see prctl(2).

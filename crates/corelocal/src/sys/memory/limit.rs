@@ -33,7 +33,7 @@ impl MemoryUse {
     }
 }
 
-/// The least number that v1 uses to say "no limit", which depends on the page size.
+/// Limits from this number on mean "no limit": v1 says so with a number that depends on the page size.
 const UNLIMITED: u64 = 1 << 60;
 
 /// Returns the limit that this process's control group, or one above it, is nearest to; `None` if none has one.

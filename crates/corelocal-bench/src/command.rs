@@ -123,7 +123,7 @@ struct Rounds {
 const RESERVE: Duration = Duration::from_secs(3);
 
 impl Rounds {
-    /// Returns that for the next of so many tables.
+    /// Returns the plan for the next of `tables` tables.
     fn plan(self, began: Instant, tables: usize) -> Plan {
         match self {
             Rounds { minutes: Some(minutes), .. } => {

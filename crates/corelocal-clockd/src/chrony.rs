@@ -51,8 +51,7 @@ const PORT: u16 = 323;
 /// The reference of a chronyd without a source that is configured to answer as if it were synchronised.
 const LOCAL: u32 = 0x7f7f_0101;
 
-/// What chrony takes for the worst error of an oscillator's rate besides what it measured
-/// (`maxclockerror`): in parts per million.
+/// The error of an oscillator's rate that chrony adds to what it measured (`maxclockerror`), in parts per million.
 const UNMEASURED_PPM: f64 = 1.0;
 
 /// A place where a chronyd may answer.

@@ -75,7 +75,7 @@ pub struct Kernel {
     pub leap: Leap,
     /// TAI - UTC.
     pub tai_offset: Option<i16>,
-    /// What the clock's rate is corrected by, in parts per million.
+    /// The correction of the clock's rate, in parts per million.
     pub rate_ppm: f64,
 }
 

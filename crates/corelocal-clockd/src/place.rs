@@ -22,7 +22,7 @@ use corelocal_support::output::path_line;
 /// The parent for root.
 const RUN: &str = "/run";
 
-/// Of the directory: for its user to write, for all users to look.
+/// The mode of the directory: its user may write, and all users may look.
 const MODE: u32 = 0o755;
 
 /// Returns the file for pages of an encoding, in a directory that is made if it is missing.

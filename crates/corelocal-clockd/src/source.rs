@@ -43,7 +43,7 @@ const FASTEST_PPB: u32 = 100_500_000;
 /// For how long a silent chronyd's last words are worth something.
 const SILENT: Duration = Duration::from_secs(1000);
 
-/// What chronyd said, and the clocks before and after it did.
+/// The answer of chronyd, and the clocks read before and after it came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     tracking: Tracking,
@@ -62,9 +62,9 @@ pub struct Asker {
     said: Option<Said>,
     /// Not before.
     next: Option<Instant>,
-    /// Why a place where chronyd may be is not asked.
+    /// Tells why a place is not asked where chronyd may be.
     unasked: Option<String>,
-    /// Why it does not answer, or where it does.
+    /// The place where it answers, or why it does not.
     state: Result<String, String>,
 }
 

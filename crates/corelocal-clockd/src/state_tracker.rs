@@ -35,22 +35,22 @@ pub const BELIEVED: Duration = Duration::from_secs(15);
 const WINDOW_NS: u64 = 10_000_000_000;
 const POINTS: usize = 128;
 
-/// What is kept from one state to the next.
+/// Keeps what the next state needs of the last one.
 pub struct StateTracker {
     clock: libc::clockid_t,
     by_counter: bool,
     points: VecDeque<Point>,
-    /// What the kernel's word does not cover, and the point and the word that it goes by.
+    /// The error that the kernel's word does not cover, and the point and the word that it goes by.
     excess: u64,
     last: Option<(Point, u64)>,
-    /// What had happened to the clocks.
+    /// The events that clocks had gone through at the last state.
     seen: Epoch,
     jumps: u64,
     device: Option<Device>,
     distrusted: Option<Distrust>,
 }
 
-/// Why the clock is not trusted: (3), (4).
+/// The reasons for which the clock is not trusted: (3), (4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Distrust {
     /// Nanoseconds since 1970, by the clock as it is now.
@@ -86,7 +86,7 @@ impl Distrust {
     }
 }
 
-/// What happened between two states.
+/// An event between two states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happened {
     Nothing,

@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 
 use corelocal::sys::{Errno, without_libc, without_sigxfsz};
 
-/// How long to wait for a non-blocking descriptor that takes nothing.
+/// The time to wait for a non-blocking descriptor that takes nothing, in milliseconds.
 const WAIT_MS: i64 = 1000;
 
 /// The destination.

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the program is there for.
+/// Does the work that the program is there for.
 fn work(worker: &'static str) {
     loop {
         let start = Instant::now();

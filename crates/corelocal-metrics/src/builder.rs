@@ -15,7 +15,7 @@ use crate::text;
 const QUANTILES: [f64; 7] = [0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0];
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What histograms become: see [`Shape`].
+/// The shapes that histograms are rendered in: see [`Shape`].
 #[derive(Debug)]
 pub(crate) struct Settings {
     usual: Shape,
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// That of histograms of this name, as it is written.
+    /// Returns the shape of histograms of this name, as it is written.
     pub(crate) fn shape(&self, name: &str) -> Shape {
         self.special.get(name).unwrap_or(&self.usual).clone()
     }
@@ -37,7 +37,7 @@ impl Default for Settings {
     }
 }
 
-/// Why there is no recorder.
+/// The reason why there is no recorder.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Error {

@@ -31,7 +31,7 @@ pub(crate) struct Gauge {
 #[derive(Clone, Copy, Debug, Default)]
 struct Base {
     value: f64,
-    /// What the steps were when `value` was set.
+    /// The sum of the steps at the moment when `value` was set.
     steps: i64,
 }
 

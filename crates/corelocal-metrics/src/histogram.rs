@@ -25,10 +25,10 @@ use self::window::Window;
 
 /// Counters for buckets with bounds: the last one is for what exceeds all of them.
 const COUNTERS: usize = 64;
-/// How many bounds there may be.
+/// The most bounds a histogram may have.
 pub(crate) const MAX_BOUNDS: usize = COUNTERS - 1;
 
-/// What a histogram is rendered as.
+/// The form in which a histogram is rendered.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     /// Buckets up to and including these bounds, finite and ascending, at most `MAX_BOUNDS`.
@@ -50,7 +50,7 @@ enum Counts {
     Quantiles(Arc<[f64]>, Duration, Box<LogLinear>, Mutex<Window>),
 }
 
-/// What a histogram holds at some time.
+/// The content of a histogram at one moment.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) parts: Parts,
@@ -60,7 +60,7 @@ pub(crate) struct Reading {
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Parts {
-    /// How many values do not exceed each bound.
+    /// The number of values that do not exceed each bound.
     Buckets(Vec<(f64, u64)>),
     /// The value of each quantile; NaN where no value is recent.
     Quantiles(Vec<(f64, f64)>),

@@ -17,7 +17,7 @@ use metrics::{Key, SharedString, Unit};
 
 use crate::text;
 
-/// What a family is in the text format.
+/// The kind of a family in the text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,

@@ -92,7 +92,7 @@ pub struct Table {
     pub id: String,
     /// Heading.
     pub title: String,
-    /// What is measured and why it matters, one or two sentences.
+    /// One or two sentences on what is measured and why it matters.
     pub about: String,
     /// The document whose figures stand beside ours.
     pub source: Option<Source>,
@@ -102,8 +102,8 @@ pub struct Table {
     pub better: Better,
     /// Meaning of `Point::x`, for example `threads`; `None` when every row has one point.
     pub x_label: Option<String>,
-    /// What each `x` is called, where it is no quantity but the number of something, from 0 on; empty
-    /// where it is one.
+    /// The name of each `x`, where `x` is no quantity but the number of something, from 0 on; empty where it is a
+    /// quantity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub x_names: Vec<String>,
     /// Row that ratios refer to.

@@ -58,7 +58,7 @@ impl TraceLayer {
     }
 }
 
-/// What a span of the registry has.
+/// The extension of a span of the registry.
 #[derive(Clone, Copy)]
 struct OfSpan(Begun);
 
@@ -70,7 +70,7 @@ thread_local! {
     static ENTERED: RefCell<Vec<EnteredSpan>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Of the spans that follow from others.
+/// The site of events that tell which span follows from which.
 static FOLLOWS_FROM: Site = Site::new(Kind::Event, "tracing::follows_from");
 
 impl<S> Layer<S> for TraceLayer

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 pub use layer::TraceLayer;
 
-/// How many digits follow the seconds.
+/// The number of digits after the seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Digits {
     Seconds = 0,

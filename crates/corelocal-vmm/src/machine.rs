@@ -21,7 +21,7 @@ use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use crate::memory::{BYTES, CODE_AT, CPUS, Memory};
 use crate::payload::{KVM_SYSTEM_TIME_NEW, Request, STEP_PORT};
 
-/// Why there is no machine, or why it did not do what it was told.
+/// The reason why there is no machine, or why it did not do what it was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable(String);
 
@@ -54,7 +54,7 @@ pub struct Vcpu {
     number: usize,
 }
 
-/// Why the guest left guest mode.
+/// The reason why the guest left guest mode.
 enum Exit {
     Step,
     Halted,

@@ -17,7 +17,7 @@ pub const KVM_SYSTEM_TIME_NEW: u32 = 0x4b56_4d01;
 /// The port to which a step's end is written.
 pub const STEP_PORT: u16 = 0x10;
 
-/// What the guest finds in its mailbox after a step, and does next.
+/// The word that the guest finds in its mailbox after a step: what it does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Request {

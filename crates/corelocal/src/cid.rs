@@ -238,7 +238,7 @@ pub(crate) fn shared_capacity() -> u32 {
     capacity().min(sys::thread::LEASES)
 }
 
-/// How the calling thread gets its slot.
+/// The way in which the calling thread gets its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]

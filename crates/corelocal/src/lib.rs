@@ -67,7 +67,7 @@ mod scaled;
 pub mod alloc;
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::alloc;
-/// What of the malloc models explore.
+/// The parts of the malloc that models explore.
 #[cfg(loom)]
 mod alloc {
     mod central {

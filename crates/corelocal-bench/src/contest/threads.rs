@@ -18,8 +18,8 @@ use anyhow::{Context as _, anyhow};
 
 use corelocal_support::measure::engine::{Body, Plan, Sample, calibrate, thread_cpu_time};
 
-/// What one thread does between two looks at the stop flag: short, so that all stop together, and
-/// long against the look.
+/// The time that one thread works between two looks at the stop flag: short, so that all stop together, and long
+/// against the look.
 const BATCH: Duration = Duration::from_micros(5);
 
 /// The work of all threads on one set of data: called with the thread's index and a number of

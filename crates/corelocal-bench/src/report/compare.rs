@@ -56,7 +56,7 @@ pub struct Comparison {
     pub old_created: String,
     /// Version that wrote the older one.
     pub old_version: String,
-    /// What differs between the machines or the way of measuring, so that a change may not come
+    /// Differences between the machines or the ways of measuring: a change of a figure may come from these, and not
     /// from the program.
     pub differences: Vec<Difference>,
     /// Tables with at least one common point.

@@ -32,7 +32,8 @@ pub enum Id {
 
 /// Area's offset, first word, number of repetitions.
 type AddFn = unsafe extern "C" fn(isize, *mut i64, u64);
-/// The same, with a pointer to a value and that value before the number. How often it was there.
+/// Area's offset, first word, a pointer to a value, that value, number of repetitions. Returns how often the value was
+/// there.
 type ReadFn = unsafe extern "C" fn(isize, *mut i64, *const AtomicPtr<u64>, u64, u64) -> u64;
 
 struct Functions {

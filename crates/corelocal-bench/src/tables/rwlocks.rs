@@ -176,8 +176,8 @@ impl<L: ReadWrite, const PERIOD: u64> Worked<L, PERIOD> {
         torn
     }
 
-    /// So many turns of a mixture, the next write in `until_write` of them; how many were writes, and torn, and
-    /// when the next one is.
+    /// Does `turns` turns of a mixture, the next write in `until_write` of them. Returns how many were writes, how many
+    /// reads were torn, and in how many turns the next write is.
     fn mix(&self, mut turns: u64, mut until_write: u64) -> (u64, u64, u64) {
         let (mut writes, mut torn) = (0, 0);
         while turns >= until_write {

@@ -48,7 +48,7 @@ pub enum Line {
 pub struct Sight {
     /// The back-end that serves.
     pub backend: String,
-    /// The same in words.
+    /// That back-end in words.
     pub serving: String,
     /// The reasons why better back-ends were given up.
     pub doubts: String,

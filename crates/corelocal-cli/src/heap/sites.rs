@@ -123,7 +123,8 @@ impl Told {
         stack.frames.iter().filter_map(|frame| self.calls.get(*frame)).flatten()
     }
 
-    /// Returns those from the call site on: without what every program asks its language's library for memory by.
+    /// Returns the calls from the call site on: without those by which every program asks its language's library for
+    /// memory.
     pub fn calls_from_site<'a>(
         &'a self,
         stack: &'a Stack,

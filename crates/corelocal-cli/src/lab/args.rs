@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 /// Arguments of `lab`.
 #[derive(Debug, Args)]
 pub struct LabArgs {
-    /// What to do.
+    /// The command of `lab`.
     #[command(subcommand)]
     pub command: LabCommand,
 }
 
-/// What `lab` does.
+/// The commands of `lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     /// List the models
@@ -39,7 +39,7 @@ pub struct ScenarioArgs {
     /// Print a shipped scenario, as a beginning for one's own
     #[arg(long, conflicts_with = "list")]
     pub print: bool,
-    /// How to search, and what to write.
+    /// The way of searching, and the output.
     #[command(flatten)]
     pub search: SearchArgs,
 }
@@ -50,12 +50,12 @@ pub struct ExploreArgs {
     /// Models as `lab list` names them, or the first part of their names (cid, futex, pvclock, rseq)
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
-    /// How to search, and what to write.
+    /// The way of searching, and the output.
     #[command(flatten)]
     pub search: SearchArgs,
 }
 
-/// How `lab explore` and `lab run` search.
+/// The options of `lab explore` and `lab run` for the search.
 #[derive(Debug, Args)]
 pub struct SearchArgs {
     /// Search only schedules that preempt a thread which could go on at most so many times

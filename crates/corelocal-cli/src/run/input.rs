@@ -51,7 +51,7 @@ impl Input {
         Ok(Input::Kept(kept))
     }
 
-    /// Returns that for the next run.
+    /// Returns the standard input of the next run.
     ///
     /// # Errors
     /// When it cannot be read again.

@@ -66,7 +66,7 @@ pub struct Measured {
     pub final_kib: Option<Stat>,
     /// The time as a multiple of that with libc's malloc: less than 1 is faster.
     pub wall_ratio: Option<f64>,
-    /// The same of cpu time.
+    /// The cpu time as a multiple of that with libc's malloc.
     pub cpu_ratio: Option<f64>,
     /// The peak as a multiple of that with libc's malloc: less than 1 is less memory.
     pub peak_ratio: Option<f64>,

@@ -8,12 +8,12 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Arguments of `trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// What to do.
+    /// The command of `trace`.
     #[command(subcommand)]
     pub command: TraceCommand,
 }
 
-/// What `trace` does.
+/// The commands of `trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Run a program and record its events, and those of its children, to disk
@@ -176,7 +176,7 @@ pub struct ExportArgs {
     /// For otlp: the name of the service [default: OTEL_SERVICE_NAME, or the name of the program]
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
-    /// What is exported.
+    /// Selects the events that are exported.
     #[command(flatten)]
     pub filter: FilterArgs,
 }
@@ -227,7 +227,7 @@ pub struct RecoverArgs {
 pub struct ViewArgs {
     /// A recording
     pub file: PathBuf,
-    /// What is shown.
+    /// Selects the events that are shown.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Only the last events

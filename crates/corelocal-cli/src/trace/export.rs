@@ -15,7 +15,7 @@ use super::args::{ExportArgs, Format};
 use super::live::is_recording;
 use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
 
-/// Where a collector of this machine listens.
+/// The address at which a collector of this machine listens.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";
 /// After so many events the progress is shown.
 const STEP: u64 = 1 << 14;

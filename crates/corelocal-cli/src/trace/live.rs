@@ -76,7 +76,7 @@ fn find(process: u32) -> anyhow::Result<Live> {
     found.ok_or_else(|| Live::none(process, "?"))
 }
 
-/// What `status` shows.
+/// The answer of `status`.
 #[derive(Serialize)]
 struct Status {
     process: u64,
@@ -148,7 +148,7 @@ struct Listed {
     kind: &'static str,
     is_reached: bool,
     is_on: bool,
-    /// How many events there are for each that is recorded.
+    /// The number of events of which one is recorded.
     every: u32,
     level: Option<&'static str>,
     lost: u64,

@@ -30,7 +30,7 @@ use super::args::RecordArgs;
 /// A process that records.
 struct Process {
     drain: Drain,
-    /// Where its events go until the end, and then.
+    /// The file for its events until the end, and the file that it becomes then.
     draft: PathBuf,
     to: PathBuf,
     has_failed: bool,

@@ -13,7 +13,7 @@ const DEEPEST: usize = 20;
 /// Writes lines of a recording's events, which are given in their order.
 #[derive(Default)]
 pub struct Lines {
-    /// Of each open span, how many are around it.
+    /// For each open span, how many others are around it.
     depths: HashMap<u64, usize>,
 }
 

@@ -22,9 +22,9 @@ use super::{Filter, UNREADABLE, open, stats, tell_problems, text};
 
 /// Lines that are printed at once.
 const LINES: usize = 4096;
-/// How long it waits before it looks again.
+/// The time between two looks at the recording.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long Ctrl-C waits.
+/// The longest time for which Ctrl-C waits.
 const TURN: Duration = Duration::from_millis(20);
 /// The oldest file that is looked for.
 const MOST_FILES: usize = 1000;

@@ -33,7 +33,7 @@ const FIRST: u64 = (1023 - 64) << PRECISION;
 /// The name of a bucket: 0 for values about zero, else one more than its number, with the value's sign.
 pub(crate) type Key = i16;
 
-/// How many values are in which bucket, where there are any.
+/// The number of values in each bucket that has any.
 pub(crate) type Counts = BTreeMap<Key, u64>;
 
 /// The buckets of a histogram that is asked for quantiles.

@@ -191,8 +191,8 @@ pub fn ours() -> anyhow::Result<Malloc> {
     })
 }
 
-/// Where `rivals/build` leaves what it makes, as seen from `release/`, and from `release/deps/` and
-/// `TRIPLE/release/`; and where an installation may.
+/// The folders in which `rivals/build` leaves what it makes, as seen from `release/`, and from `release/deps/` and
+/// `TRIPLE/release/`; and the one of an installation.
 const RIVALS: [&str; 3] = ["../rivals", "../../rivals", "../lib/corelocal/rivals"];
 
 /// Returns the first file of this name in folders relative to that of this program, resolved.
@@ -240,7 +240,7 @@ fn given(path: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Returns those that [`MORE`] names.
+/// Returns the mallocs that [`MORE`] names.
 pub fn more() -> Vec<anyhow::Result<Malloc>> {
     let paths = std::env::var_os(MORE).unwrap_or_default();
     std::env::split_paths(&paths)

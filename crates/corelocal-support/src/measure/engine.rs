@@ -93,8 +93,8 @@ impl Plan {
         self.is_over_in(Duration::ZERO)
     }
 
-    /// What contends takes its time: the kernel gives each thread several turns in a round, so that how evenly
-    /// a lock is shared shows, and not how evenly the kernel shares the cpus.
+    /// For contended work. Rounds are long enough for the kernel to give each thread several turns in one, so figures
+    /// show how evenly a lock is shared, and not how evenly the kernel shares the cpus.
     pub const LONG: Self = Self {
         contest: Duration::from_secs(1),
         long_rounds: 5,

@@ -33,7 +33,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins. `cpu` is the one the measuring thread is pinned to, `single` whether it measures
+    /// Begins to watch. `cpu` is the one that the measuring thread is pinned to, `single` tells whether it measures
     /// alone.
     pub fn start(single: bool, cpu: Option<usize>) -> Self {
         Self {

@@ -82,7 +82,7 @@ fn wished() -> Option<PathBuf> {
     std::env::var_os("TMPDIR").filter(|place| !place.is_empty()).map(PathBuf::from)
 }
 
-/// Returns that, and then the place with most room.
+/// Returns the user's place, and then those with most room.
 fn roomy(wished: Option<PathBuf>) -> Vec<PathBuf> {
     let mut places = [MEMORY, "/tmp"].map(PathBuf::from);
     places.sort_by(|a, b| room(b).total_cmp(&room(a)));

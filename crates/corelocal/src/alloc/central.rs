@@ -63,7 +63,7 @@ pub(super) struct Central {
 
 type Centrals = [Central; CLASSES + 1];
 
-/// Those of the first node.
+/// The central lists of the first node.
 static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
 // All other nodes have theirs in the states of `layout/node_ranges.rs`.
 const _: () = assert!(size_of::<Centrals>() <= STATE);

@@ -15,7 +15,7 @@ use crate::sys::try_lock::TryLock;
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// What the cold path did that calls the hook.
+/// The moment in the cold path at which the hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Moment {

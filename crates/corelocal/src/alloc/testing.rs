@@ -48,7 +48,7 @@ pub struct Limited<I: SlotIndex> {
 /// The count that a counted stack starts with: see [`Limited::pop_counted`].
 pub const COUNTED: u64 = 3;
 
-/// How often the count is restarted in one call, at most.
+/// The most times that one call starts its count again.
 const MOST_ROUNDS: u32 = 8;
 
 impl<I: SlotIndex> core::fmt::Debug for Limited<I> {

@@ -57,7 +57,7 @@ impl<I: Revocable> fmt::Debug for Frozen<I> {
     }
 }
 
-/// Why a slot could not be frozen.
+/// The reason why a slot could not be frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// Another thread has it frozen.

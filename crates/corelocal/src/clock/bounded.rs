@@ -44,7 +44,7 @@ use kernel::{Answer, ask};
 /// The time for which what the kernel said is used, in nanoseconds.
 const PERIOD: u64 = 4_000_000;
 
-/// What the kernel said of the clock's error at one moment.
+/// The kernel's figures on the clock's error at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Learnt {
     /// The monotonic clock at that moment.
@@ -58,8 +58,8 @@ struct Learnt {
     past: Past,
 }
 
-/// What the next conclusion must know of earlier ones, in one word: it must know it even where the rest of the cache
-/// cannot be read. (3)
+/// The part of earlier conclusions that the next one must know, in one word: it must know it even where the rest of the
+/// cache cannot be read. (3)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Past {
     /// The number of suspends and disruptions noticed by then.

@@ -50,7 +50,7 @@ pub(super) struct Look {
     pub(super) ahead: Option<u64>,
 }
 
-/// What happened between two samples.
+/// An event between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// No event is known.

@@ -36,7 +36,7 @@ pub(super) mod how {
 }
 
 impl Fence {
-    /// Returns that of the lowest bit.
+    /// Returns the fence that the lowest bit stands for.
     #[inline(always)]
     pub(super) fn of_bit(bits: usize) -> Fence {
         if bits & 1 == 0 { Fence::Lfence } else { Fence::Rdtscp }

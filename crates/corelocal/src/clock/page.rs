@@ -68,7 +68,7 @@ macro_rules! const_unless_loom {
     };
 }
 
-/// What every page's type has by its [`Layout`](layout::Layout): a name and a content as an [`Encoding`], a
+/// Defines what every type of page has by its [`Layout`](layout::Layout): a name and a content as an [`Encoding`], a
 /// default, and what is shown of it.
 macro_rules! encoding {
     ($Page:ident, $Content:ident, $name:literal) => {

@@ -48,8 +48,9 @@ use crate::sys::WipeOnFork;
 use crate::sys::process::environment;
 use crate::sys::process::words::Variable;
 
-/// Where readings go: in bit 0 the fence, in the next seven one of these, above a count, and in the highest bit 1.
-/// As a signed number that is negative, so one comparison tells it from a page's address.
+/// The routes of readings, and the word that holds the chosen one: in bit 0 the fence, in the next seven one of these,
+/// above a count, and in the highest bit 1. As a signed number that is negative, so one comparison tells it from a
+/// page's address.
 mod route {
     pub(super) const UNSETTLED: usize = 0;
     pub(super) const VALIDATING_TSC: usize = 1;
@@ -67,7 +68,7 @@ mod route {
         route as isize >= 128
     }
 
-    /// Returns which of the above it is.
+    /// Returns the kind of a route: a constant of this module.
     #[inline(always)]
     pub(super) fn kind(route: usize) -> usize {
         if is_page(route) { PAGE } else { (route & 0xff) >> 1 }

@@ -87,7 +87,7 @@ pub enum Source {
     Kernel,
 }
 
-/// How the clock is read just now: see [`status()`](super::status()).
+/// The way in which the clock is read just now: see [`status()`](super::status()).
 ///
 /// ```
 /// let status = corelocal::clock::status();
@@ -112,11 +112,11 @@ pub struct Status {
     pub epoch: u64,
     /// The number of readings that lay between two of the vDSO's, as they must.
     pub validated: u64,
-    /// How often, and why, the clock fell back to the next back-end.
+    /// The number of times the clock fell back to the next back-end, by cause.
     pub fallbacks: Fallbacks,
 }
 
-/// How often each [`Cause`] made the clock fall back to the next back-end.
+/// Counts how often each [`Cause`] made the clock fall back to the next back-end.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fallbacks([u32; Cause::ALL.len()]);
 

@@ -88,9 +88,9 @@ const PAGE: usize = 1 << 16;
 struct Mapping {
     at: usize,
     len: usize,
-    /// How many bytes of it are still mapped.
+    /// The bytes of it that are still mapped.
     left: usize,
-    /// What the allocator returned, and for which request.
+    /// The memory that the allocator returned, and the request.
     given: (usize, Layout),
 }
 

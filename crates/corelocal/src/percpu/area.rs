@@ -130,7 +130,7 @@ pub struct Area<const WORDS: usize, I: SlotIndex = Cid> {
     index: PhantomData<I>,
 }
 
-/// Why no cell could be taken.
+/// The reason why no cell could be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The area's limit is reached.

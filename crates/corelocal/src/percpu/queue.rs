@@ -39,9 +39,9 @@ use crate::cid::{Cid, SlotIndex};
 use crate::rseq::{self, Exit, MAX_ATTEMPTS, Slots};
 use crate::sys::futex::Deadline;
 
-/// How often a consumer checks before it goes to sleep: a few microseconds.
+/// The number of checks a consumer makes before it goes to sleep: they take a few microseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How long a consumer sleeps while another one has a slot's lock.
+/// The time for which a consumer sleeps while another one has a slot's lock.
 const A_MOMENT: Duration = Duration::from_micros(10);
 
 /// Many producers, each on its core, and one or more consumers: first in, first out for each core, bounded by memory

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::sys::Errno;
 
-/// Why a grace period was not awaited. Nothing that waits for it may be freed.
+/// The reason why a grace period was not awaited. Nothing that waits for it may be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

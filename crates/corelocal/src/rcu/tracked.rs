@@ -51,7 +51,7 @@ pub struct Reader {
     pub thread: u32,
     /// The thread's name; empty if it has none.
     pub name: String,
-    /// How long the guard has existed.
+    /// The time since the guard was taken.
     pub duration: Duration,
     /// The call stack at the guard's beginning.
     pub stack: String,

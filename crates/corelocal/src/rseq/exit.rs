@@ -5,7 +5,7 @@
 
 use core::mem::MaybeUninit;
 
-/// How a critical section ended, in the section's own encoding: see [`Outcome`].
+/// The way in which a critical section ended, in the section's own encoding: see [`Outcome`].
 #[derive(Clone, Copy)]
 pub(crate) struct Exit(pub(super) u64);
 

@@ -6,7 +6,7 @@ use crate::primitive::global;
 /// The distance between neighbouring slots: 1 MiB, as a base-2 logarithm. Also the longest block of an object.
 pub(crate) const SLOT_SHIFT: u32 = 20;
 
-/// Where a critical section finds its id, and the table from ids to slots.
+/// The place of a critical section's id, and of the table from ids to slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
     /// The offset of the rseq area from the thread pointer.

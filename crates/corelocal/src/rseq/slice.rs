@@ -28,7 +28,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use crate::sys::Errno;
 use crate::sys::rseq::slice as sys;
 
-/// Why a thread cannot extend its time slices.
+/// The reason why a thread cannot extend its time slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SliceError {

@@ -22,7 +22,7 @@ pub(crate) mod sealed {
 
     /// A mode in which a lock can be held.
     pub trait Holding<L: Protecting + ?Sized> {
-        /// What locking returned, and unlocking needs.
+        /// The value that locking returned, and that unlocking needs.
         type Key: Copy;
 
         /// Unlocks.

@@ -98,7 +98,7 @@ impl OnceState {
     }
 }
 
-/// What the caller of `begin` does next.
+/// Tells the caller of `begin` what to do next.
 pub(super) enum Begin<'a> {
     /// It returns, since the closure has run.
     Done,
@@ -106,7 +106,7 @@ pub(super) enum Begin<'a> {
     Run(Claim<'a>),
 }
 
-/// Why a closure that must run at most once cannot run.
+/// The reason why a closure that must run at most once cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotFirst {
     /// An earlier run panicked.

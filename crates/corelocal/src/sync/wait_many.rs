@@ -33,7 +33,7 @@ pub const MAX_WAITABLES: usize = vector::MAX_WAITERS;
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Why a wait for several objects ended without them.
+/// The reason why a wait for several objects ended without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {

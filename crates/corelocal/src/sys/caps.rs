@@ -14,7 +14,7 @@ use super::rseq::Registration;
 use super::topology::{FsRoot, Topology};
 use super::vdso;
 
-/// What this machine's kernel and libc offer to this process.
+/// The features that this machine's kernel and libc offer to this process.
 ///
 /// ```
 /// let caps = corelocal::sys::Caps::get();

@@ -220,7 +220,7 @@ mod imp {
         of_this_process().is_some()
     }
 
-    /// What is known of this process.
+    /// The knowledge about this process.
     ///
     /// The generation goes through these states, each by one compare-exchange, and any thread takes the next step:
     ///

@@ -60,8 +60,8 @@ pub(crate) mod field {
     pub(crate) const SLICE: isize = 28;
 }
 
-/// What our own area shows for an id until the kernel writes one. Ids are below it: x86-64 and arm64 kernels can be
-/// built for at most so many cpus.
+/// The id that our own area shows until the kernel writes one. Ids are below it: x86-64 and arm64 kernels can be built
+/// for at most so many cpus.
 pub(crate) const NO_ID: u32 = 8192;
 
 /// Registration length of the first ABI; the kernel calls such a registration v1.

@@ -84,7 +84,7 @@ pub(super) fn set_span(span: SpanId) -> SpanId {
     before
 }
 
-/// Where a guard has taken its thread: it ends by [`leave`](Entry::leave).
+/// The place at which a guard has entered its thread: it ends by [`leave`](Entry::leave).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     before: SpanId,

@@ -63,23 +63,23 @@ pub struct Drain {
     memory: Box<dyn Memory>,
     to: File,
     rotation: Option<Rotation>,
-    /// Where the next buffer goes, and where the data ends.
+    /// The place of the next buffer, where the data ends.
     at: u64,
     end: u64,
     /// Bytes of records that were written to all files.
     copied: u64,
-    /// How many buffers were handed over at the last look, and where that has ended.
+    /// The number of buffers that were handed over at the last look, and the place where that has ended.
     handed_over: u64,
     next: usize,
     given_back: u64,
     /// Events that were lost, as the file's descriptions of sites have them.
     lost: u64,
-    /// Of these, the ones before this file.
+    /// The number of these before this file.
     lost_before: u64,
     /// Sites that are described in the file, and how many of the first ones are without a gap.
     sites: usize,
     whole_sites: usize,
-    /// What the file has of each buffer.
+    /// The part of each buffer that the file has.
     written: Vec<Written>,
     ending: u64,
     /// Records in memory that the file lacked at the last attempt.
@@ -87,7 +87,7 @@ pub struct Drain {
     words: Box<[u64; BUFFER_LEN / 8]>,
 }
 
-/// What is written of a buffer: up to so many words of this ticket.
+/// The part of a buffer that is written: up to so many words of this ticket.
 #[derive(Clone, Copy, Default)]
 struct Written {
     ticket: u64,
@@ -99,7 +99,7 @@ struct Written {
     unwritten: Unwritten,
 }
 
-/// How many records of a buffer the file lacks, if the buffer has this ticket and so many words.
+/// The number of records of a buffer that the file lacks, if the buffer has this ticket and so many words.
 #[derive(Clone, Copy, Default)]
 struct Unwritten {
     ticket: u64,
@@ -107,7 +107,7 @@ struct Unwritten {
     records: u64,
 }
 
-/// Where buffers begin in the file.
+/// The place in the file where buffers begin.
 const BUFFERS_AT: u64 = (HEADER_LEN + MOST_SITES * SITE_LEN) as u64;
 
 impl Drain {

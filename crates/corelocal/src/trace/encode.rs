@@ -17,7 +17,7 @@ use core::mem::MaybeUninit;
 
 use super::format::{FieldType, MOST_WORDS, Type, WAS_CUT};
 
-/// Where fields begin, in bytes.
+/// The place where fields begin, in bytes.
 const FIRST: usize = 4;
 
 /// A record in the making: its words without the time.
@@ -232,7 +232,7 @@ impl<F: Field + ?Sized, R: Fields> Fields for (&F, R) {
 pub(super) struct Packed<F>(core::marker::PhantomData<F>);
 
 impl<F: Fields> Packed<F> {
-    /// How many words the record has; 0 if its fields are not packed.
+    /// The number of words of the record; 0 if its fields are not packed.
     pub(super) const WORDS: usize = match F::LEN {
         Some(len) if FIRST + len <= 8 * FIXED => (FIRST + len).div_ceil(8),
         _ => 0,

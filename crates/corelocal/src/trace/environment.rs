@@ -71,7 +71,7 @@ fn start(value: &CStr) {
     }
 }
 
-/// What the variable asks for.
+/// The wishes that the variable names.
 struct Wish<'a> {
     options: Options<'a>,
     /// Patterns, and how many events there are for each that is recorded.

@@ -307,7 +307,7 @@ pub const SITE_TEXT_LEN: usize = 4;
 pub const SITE_LOST: usize = 8;
 /// The offset of a site's sampling interval: one of so many events is recorded. 32 bits; 0 is the same as 1.
 pub const SITE_EVERY: usize = 16;
-/// Where a site has its text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of
+/// The place of a site's text: the event's name, and for each field a line feed, [`ARRAY`] if it is one, the letter of
 /// its type, and its name.
 pub const SITE_TEXT: usize = 32;
 
@@ -381,7 +381,7 @@ pub const LINKED_TEXT: usize = 64;
 pub struct LinkedSite<'a> {
     /// The event's name, as much of it as a description has room for.
     pub name: &'a [u8],
-    /// What it records.
+    /// The kind of record that it makes.
     pub kind: Kind,
 }
 

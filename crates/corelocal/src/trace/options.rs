@@ -11,7 +11,7 @@ use crate::sys::file::{PathBuf, decimal};
 use crate::sys::memory::lazy_mapping;
 use crate::sys::{self, Errno};
 
-/// What is recorded, and how much of it is kept.
+/// Tells what is recorded, and how much of it is kept.
 ///
 /// Paths are those of [`dump`](fn@super::dump): text. In them `%p` stands for the process id, `%n` for the number of
 /// the dump, and `%%` for `%`.

@@ -187,7 +187,7 @@ impl Site {
         self.name
     }
 
-    /// Returns what it records.
+    /// Returns the kind of record that it makes.
     pub fn kind(&self) -> Kind {
         self.kind
     }

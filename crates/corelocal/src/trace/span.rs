@@ -99,7 +99,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns that of a site that is off.
+    /// Returns the span of a site that is off.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn off() -> Span {
@@ -150,7 +150,7 @@ pub struct TaskSpan {
 }
 
 impl TaskSpan {
-    /// Returns that of a site that is off.
+    /// Returns the span of a site that is off.
     #[doc(hidden)]
     #[inline(always)]
     pub const fn off() -> TaskSpan {

@@ -279,8 +279,8 @@ fn look(args: &[String]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(look.run()?)?)
 }
 
-/// What all threads of a process go through together, the main thread among them: a look that lasts
-/// for `time`; with `cpus`, before it as long a free run, the confinement, and the settling.
+/// The phases that all threads of a process go through together, the main thread among them: a look that lasts for
+/// `time`; with `cpus`, before it as long a free run, the confinement, and the settling.
 struct Course {
     time: Duration,
     cpus: Option<Vec<usize>>,

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How often a search looks at an edge. One that begins at each of 1024 pairs, and comes by all of them twice, ends
+/// The most looks of a search at edges. One that begins at each of 1024 pairs, and comes by all of them twice, ends
 /// before that.
 pub const MOST_LOOKS: usize = 1 << 22;
 

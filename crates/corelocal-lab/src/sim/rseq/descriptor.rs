@@ -38,7 +38,7 @@ pub enum Checks {
 }
 
 impl Checks {
-    /// Returns those of a kernel version.
+    /// Returns the checks of a kernel version.
     pub fn of(major: u32, minor: u32) -> Checks {
         match (major, minor) {
             (..6, _) => Checks::WithFlags,

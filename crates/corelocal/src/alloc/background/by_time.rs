@@ -47,14 +47,14 @@ const NOT_TICKED: u64 = 30_000;
 /// After this many rounds without anything to give back, caches are left alone.
 const PATIENCE: usize = 4;
 
-/// When the next step is due, in milliseconds of the clock.
+/// The time at which the next step is due, in milliseconds of the clock.
 static DUE: AtomicU64 = AtomicU64::new(0);
-/// When ticking was switched on or off last; 0 for never.
+/// The time at which ticking was last switched on or off; 0 if it never was.
 static TICKED: AtomicU64 = AtomicU64::new(0);
 static IS_TICKED: AtomicBool = AtomicBool::new(false);
 /// Rounds since then.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
-/// What the next step does.
+/// The number of the next step.
 static NEXT: AtomicUsize = AtomicUsize::new(BEGIN);
 /// Rounds that gave nothing back.
 static QUIET: AtomicUsize = AtomicUsize::new(0);

@@ -8,7 +8,7 @@ use crate::alloc::{config, page_heap};
 /// The target in bytes, [`NO_TARGET`], or [`AS_ASKED`] until the program sets one.
 static TARGET: AtomicUsize = AtomicUsize::new(AS_ASKED);
 const NO_TARGET: usize = usize::MAX;
-/// What the environment asks for counts.
+/// Stands for the target that the environment sets.
 const AS_ASKED: usize = usize::MAX - 1;
 
 /// Sets a target for the size of spans, large objects and idle memory together. Below it,

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use crate::alloc::layout::range::Range;
 
-/// So many changed spans justify a scan of all spans.
+/// The number of changed spans that justifies a scan of all spans.
 pub(in crate::alloc) const WORTH_A_LOOK: usize = 64;
 
 /// Counts `spans` spans that lost objects since the last scan, or that the scan left alone because they were not idle.

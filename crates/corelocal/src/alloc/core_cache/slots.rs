@@ -141,7 +141,7 @@ pub(in crate::alloc) fn count_push(class: usize) {
     }
 }
 
-/// How many objects of a class a core allocates between two looks at the clock, in a process that ticks.
+/// The number of objects of a class that a core allocates between two looks at the clock, in a process that ticks.
 const TICK: u64 = 256;
 
 /// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.

@@ -16,7 +16,7 @@
 use super::profile;
 use crate::alloc::random;
 
-/// What an object is selected for.
+/// The purpose for which an object is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::alloc) enum Lot {
     Plain,

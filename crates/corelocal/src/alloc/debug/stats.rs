@@ -38,7 +38,7 @@ pub struct Stats {
     pub large_reserve: usize,
     /// Number of objects on pages of their own, in a process that guards a selection.
     pub guarded: usize,
-    /// How many such objects there have ever been.
+    /// The number of such objects since the program began.
     pub guarded_ever: u64,
     /// NUMA nodes among which memory is divided; 1 until the machine's nodes have been read.
     pub nodes: usize,

@@ -47,7 +47,7 @@ const LEAST_RESERVED: usize = 256;
 const STEPS: [usize; 3] = [FIRST, 1 << 18, MOST_CHUNKS];
 /// The header and the first step of the map.
 const AT_FIRST: usize = PAGE + FIRST;
-/// How often a thread checks whether another thread has completed a step.
+/// The number of times a thread checks whether another thread has completed a step.
 const PATIENCE: u32 = 200;
 /// Held by the thread that makes a step. If the holder cannot continue, another thread completes the step.
 static EXTENDS: TryLock = TryLock::new();

@@ -125,22 +125,22 @@ impl Range {
         }
     }
 
-    /// Of 64 chunks: which ones are mapped.
+    /// Returns the word that tells which of 64 chunks are mapped.
     pub(in crate::alloc) fn opened(self, nth: usize) -> &'static AtomicU64 {
         &group(nth / WORDS).open[nth % WORDS]
     }
 
-    /// Of 64 chunks: which ones a foreign mapping overlaps. They stay claimed.
+    /// Returns the word that tells which of 64 chunks a foreign mapping overlaps. They stay claimed.
     pub(in crate::alloc) fn foreign(self, nth: usize) -> &'static AtomicU64 {
         &group(nth / WORDS).foreign[nth % WORDS]
     }
 
-    /// Of 64 huge pages: in which ones all chunks were used at the last scan.
+    /// Returns the word that tells in which of 64 huge pages all chunks were used at the last scan.
     pub(in crate::alloc) fn dense(self, nth: usize) -> &'static AtomicU64 {
         &group(nth / HUGE_WORDS).dense[nth % HUGE_WORDS]
     }
 
-    /// Of 64 huge pages: which ones were made huge.
+    /// Returns the word that tells which of 64 huge pages were made huge.
     pub(in crate::alloc) fn huge(self, nth: usize) -> &'static AtomicU64 {
         &group(nth / HUGE_WORDS).huge[nth % HUGE_WORDS]
     }

@@ -33,7 +33,7 @@ pub(in crate::alloc) struct Header {
     pub(in crate::alloc) dirty: AtomicUsize,
     /// Chunks of large objects.
     pub(in crate::alloc) large_chunks: AtomicUsize,
-    /// Those of them that objects have in reserve, to grow into.
+    /// The number of those that objects have in reserve, to grow into.
     pub(in crate::alloc) reserve_chunks: AtomicUsize,
     pub(in crate::alloc) large_objects: AtomicUsize,
     /// Bytes given back to the kernel so far.

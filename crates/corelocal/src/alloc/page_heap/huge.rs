@@ -47,7 +47,7 @@ const REFUSALS: usize = 3;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// How huge pages are made.
+/// The way in which huge pages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Way {

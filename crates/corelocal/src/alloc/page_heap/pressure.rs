@@ -24,7 +24,7 @@ const LONG_PERIOD: Duration = Duration::from_secs(10);
 /// Share of time with tasks stalled for memory, in hundredths of a percent.
 const STALLED: u32 = 1000;
 
-/// When the next check is due, in milliseconds of the clock.
+/// The time at which the next check is due, in milliseconds of the clock.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static IS_HIGH: AtomicBool = AtomicBool::new(false);
 static HAS_LIMIT: AtomicBool = AtomicBool::new(false);

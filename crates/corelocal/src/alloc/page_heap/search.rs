@@ -16,14 +16,14 @@ use crate::alloc::layout::range::Range;
 use crate::sys::memory::page_size::page_size;
 use crate::sys::memory::pages::{self, Ground};
 
-/// How many gaps are tried that another thread claims first.
+/// The number of gaps a search tries that other threads claim first.
 const TRIES: usize = 3;
-/// How many words are searched for a gap: 2 GiB.
+/// The number of words that are searched for a gap: 2 GiB.
 const LOOKED_AT: usize = 512;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// Where runs are searched.
+/// The part of the address range in which a run is searched.
 #[derive(Clone)]
 pub(super) struct Within {
     /// The words in which a run may begin.
@@ -46,7 +46,7 @@ impl Within {
     }
 }
 
-/// Why no run was found.
+/// The reason why no run was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRun {
     /// The range has no such addresses left.

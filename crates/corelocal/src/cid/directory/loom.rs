@@ -15,7 +15,7 @@ fn me() -> Identity {
 
 struct Machine {
     directory: Directory<SLOTS, SLOTS>,
-    /// What sections write without atomics: loom detects concurrent accesses.
+    /// The words that sections write without atomics: loom detects concurrent accesses.
     slots: [UnsafeCell<u32>; SLOTS],
     running: [Mutex<()>; SLOTS],
     has_fence: bool,

@@ -36,8 +36,8 @@ const LONGEST: u64 = 32_000_000;
 /// The time between the first two samples. Periods grow with what is known about the rate.
 pub(in crate::clock) const SHORTEST: u64 = 20_000;
 
-/// What a line may be off by before that is a discontinuity and not a matter of rates: NTP's largest slew and
-/// a tick changed by a few percent stay below it.
+/// The error of a line, in nanoseconds, from which on it is a discontinuity and not a matter of rates: NTP's largest
+/// slew and a tick changed by a few percent stay below it.
 pub(in crate::clock) const STEP: u64 = 1_000_000;
 
 /// A line is bent towards the truth by at most the rate divided by this.

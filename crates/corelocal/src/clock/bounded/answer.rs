@@ -58,7 +58,7 @@ pub enum Leap {
     Over,
 }
 
-/// Why the error of the realtime clock is unknown.
+/// The reason why the error of the realtime clock is unknown.
 ///
 /// Encoded as words, like [`Leap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

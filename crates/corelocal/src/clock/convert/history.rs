@@ -8,8 +8,8 @@ use super::segment::{self as segment, LONGEST, Segment};
 use super::{Before, Look, NoTime, Unknown};
 use crate::clock::ticks::Ticks;
 
-/// What a line may be off by at a look that is exact, in nanoseconds. The kernel's own rate wavers by a part
-/// in 2^23, so that lines which are drawn as exactly as can be are left by one or two.
+/// The largest error of a line at a look that is exact, in nanoseconds. The kernel's own rate wavers by a part in 2^23,
+/// so that lines which are drawn as exactly as can be are left by one or two.
 const TOLERANCE: u64 = 10;
 
 /// The number of ticks that are converted at once.

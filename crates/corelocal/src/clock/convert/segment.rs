@@ -57,7 +57,7 @@ const SLOWEST: u64 = ONE / (2 * LEAD);
 /// The longest segment, by invariant 1, with room for one extension.
 pub(in crate::clock) const LONGEST: u64 = 1 << 51;
 
-/// Returns so many nanoseconds in so many ticks, as a rate; the nearest one that there is.
+/// Returns the rate of `nanos` nanoseconds in `ticks` ticks, or the nearest one that there is.
 pub(in crate::clock) fn rate(nanos: u64, ticks: u64) -> u64 {
     const FASTEST: u128 = 1 << 61;
     let exact = (u128::from(nanos) << SHIFT) / u128::from(ticks.max(1));

@@ -28,7 +28,7 @@ const NARROW: u64 = 256;
 const STEP: u64 = 1000;
 
 impl Distance {
-    /// Returns that of a range; `None` if that is more than 8 ms wide, which tells too little.
+    /// Returns the distance that a range stands for; `None` if the range is wider than 8 ms, which tells too little.
     pub(in crate::clock) fn seen(range: Range) -> Option<Distance> {
         let class = (0..=CLASS).find(|class| range.width <= NARROW << class)?;
         let middle = range.least.wrapping_add(range.width / 2);

@@ -46,7 +46,7 @@ pub enum Leap {
     Unknown = 0xff,
 }
 
-/// How other clocks of the site smear a leap second. The page's own time is never smeared.
+/// The way in which other clocks of the site smear a leap second. The page's own time is never smeared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Smearing {
@@ -61,7 +61,7 @@ pub enum Smearing {
     Unknown = 0xff,
 }
 
-/// What a writer knows of a clock at one moment.
+/// A writer's knowledge of a clock at one moment.
 ///
 /// `From<&State>` makes it the content of a page of each encoding, which takes what it has a place for.
 ///
@@ -101,7 +101,7 @@ pub struct State {
     pub drift_ppb: u32,
     /// The status of the clock: whether it can be trusted.
     pub status: Status,
-    /// How often the counter or the clock was disrupted. Must not fall, not even when the writer begins
+    /// The number of times that the counter or the clock was disrupted. Must not fall, not even when the writer begins
     /// anew ([`Publisher::last`](super::Publisher::last)); publishers add the deaths of writers.
     pub disruptions: u64,
     /// Whether that number is the marker of a hypervisor's page, with which readers compare it. Then
@@ -111,7 +111,7 @@ pub struct State {
     pub tai_offset: Option<i16>,
     /// A leap second nearby.
     pub leap: Leap,
-    /// How other clocks of the site smear leap seconds.
+    /// The way in which other clocks of the site smear leap seconds.
     pub smearing: Smearing,
     /// The generation of the virtual machine, if a hypervisor tells it.
     pub generation: Option<u64>,

@@ -162,7 +162,8 @@ impl Page {
         self.generation.store(generation, Ordering::Relaxed);
     }
 
-    /// For readers. Of a foreign page the time of publication, mostly another one each time, stands in.
+    /// Returns the generation for a reader. In a foreign file the time of publication stands in for the wide number: it
+    /// is mostly another one each time.
     #[inline(always)]
     fn generation<'a>(&'a self, annex: Option<&'a Annex>) -> Generation<'a> {
         let wide = annex.map_or(&self.as_of[1], |annex| &annex.wide);

@@ -7,7 +7,7 @@ use super::status::Status;
 use crate::sys::Errno;
 use crate::sys::file::trust::Refused;
 
-/// Why a page gave no time.
+/// The reason why a page gave no time.
 ///
 /// ```
 /// use corelocal::clock::page::{ReadError, pvclock};
@@ -68,7 +68,7 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
-/// Why a file is not taken for a clock page.
+/// The reason why a file is not taken for a clock page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -181,7 +181,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Why nothing was published.
+/// The reason why nothing was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishError {

@@ -150,7 +150,7 @@ pub(super) fn get32(word: &AtomicU32) -> u32 {
     word.load(Ordering::Relaxed)
 }
 
-/// Where a writer may die: after each store. Tests make it so (`crash_test.rs`).
+/// Marks a point at which a writer may die: after each store. Tests make it so (`crash_test.rs`).
 #[inline(always)]
 pub(super) fn stopping_point() {
     #[cfg(all(test, not(loom)))]

@@ -63,12 +63,12 @@ pub struct Period {
 }
 
 impl Period {
-    /// Returns that of a counter of so many ticks in a second; `None` for 0 and 1, which no period can tell.
+    /// Returns the period of a counter of `hertz` ticks in a second; `None` for 0 and 1, which no period can tell.
     pub const fn from_hertz(hertz: u64) -> Option<Period> {
         Period::from_ratio(1_000_000_000, hertz)
     }
 
-    /// Returns that of a counter that takes `ticks` for `nanoseconds`; `None` if either is 0, or for a tick of a
+    /// Returns the period of a counter that takes `ticks` for `nanoseconds`; `None` if either is 0, or for a tick of a
     /// second and more.
     pub const fn from_ratio(nanoseconds: u64, ticks: u64) -> Option<Period> {
         if nanoseconds == 0 || ticks == 0 {
@@ -98,13 +98,13 @@ impl Period {
         Some(Period { fraction, shift })
     }
 
-    /// Returns that of a counter whose tick is `multiplier` / 2^`shift` nanoseconds, as the kernel has it; `None` for
-    /// no period, a shift above 63, and a tick of a second and more.
+    /// Returns the period of a counter whose tick is `multiplier` / 2^`shift` nanoseconds, as the kernel has it; `None`
+    /// for no period, a shift above 63, and a tick of a second and more.
     pub const fn from_kernel(multiplier: u32, shift: u32) -> Option<Period> {
         if shift > 63 { None } else { Period::from_ratio(multiplier as u64, 1 << shift) }
     }
 
-    /// Returns an error of so many parts in a billion, rounded up, with the same shift.
+    /// Returns the error of the period, if its rate is wrong by `parts_per_billion`: rounded up, with the same shift.
     #[inline]
     #[must_use]
     pub fn error(self, parts_per_billion: u32) -> Period {

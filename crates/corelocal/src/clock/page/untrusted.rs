@@ -17,8 +17,8 @@ use super::sequence::Mark;
 use super::{Encoding, ReadError};
 use crate::sys::file::shared_file::SharedFile;
 
-/// How often a reading is tried. A publication takes some ten nanoseconds and the copies a microsecond: a reading
-/// that fails so often met a writer that does nothing but publish, or ended within a publication.
+/// The number of times that a reading is tried. A publication takes some ten nanoseconds and the copies a microsecond:
+/// a reading that fails so often met a writer that does nothing but publish, or ended within a publication.
 const ATTEMPTS: u32 = 100;
 
 /// A file of an untrusted user, which is copied for each reading.

@@ -10,7 +10,7 @@ use core::fmt;
 use super::bucket::private::Sealed;
 use super::bucket::{Bits, Bucket, Precision};
 
-/// What a [`Histogram`](super::Histogram) had recorded.
+/// The counts of a [`Histogram`](super::Histogram) at one moment.
 ///
 /// It is as large as its counts: 15 KiB at the default precision, 864 KiB at the highest. For a large one use
 /// [`snapshot_into`](super::Histogram::snapshot_into) and memory of your own.

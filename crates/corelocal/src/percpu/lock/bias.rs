@@ -78,7 +78,7 @@ fn is_held(word: u64) -> bool {
     word % (1 << HOLDER_SHIFT) == HELD
 }
 
-/// Why a lock was not revoked.
+/// The reason why a lock was not revoked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotRevoked<E> {
     /// A fork left the owner behind.

@@ -102,7 +102,7 @@ impl<'a> State<'a> {
 
 #[cfg(all(test, not(loom)))]
 std::thread_local! {
-    /// How often this thread has called `first_free`.
+    /// The number of times this thread has called `first_free`.
     pub(in crate::percpu) static LOOKS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 

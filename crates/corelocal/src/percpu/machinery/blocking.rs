@@ -28,7 +28,7 @@ pub(in crate::percpu) fn wake_all(word: &AtomicU32) {
     sleep::wake(word, u32::MAX, Scope::Private);
 }
 
-/// How long to wait for another thread's work of microseconds. That thread may be preempted where there are many more
+/// A limited wait for another thread's work of microseconds. That thread may be preempted where there are many more
 /// threads than cpus. The pauses double up to a maximum; in all they last 1.25 s.
 pub(in crate::percpu) struct Patience {
     left: u32,

@@ -19,8 +19,8 @@ static MOVES: AtomicU64 = AtomicU64::new(0);
 static MOVER: AtomicU64 = AtomicU64::new(0);
 const GENERATION_BITS: u32 = 16;
 
-/// What a reader of several slots remembers: if it is the same before and after, and `is_still`, there was no move in
-/// between.
+/// A moment that a reader of several slots remembers: if it is the same before and after, and `is_still`, there was no
+/// move in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::percpu) struct Moment(u64);
 

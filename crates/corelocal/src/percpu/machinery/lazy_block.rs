@@ -23,7 +23,7 @@ pub(in crate::percpu) struct Owned<T: Zeroed, I: SlotIndex> {
 /// This bit marks the number of a shared shard.
 const SHARED: u32 = 1 << 31;
 
-/// What to do if no critical section could run.
+/// The way out if no critical section could run.
 pub(in crate::percpu) enum Fallback<T: 'static> {
     /// Use this shared slot with atomics or under a lock.
     Shared(&'static T),

@@ -27,7 +27,7 @@ impl Group {
     /// The distance of the counts of two groups.
     pub(crate) const LEN: usize = 2 * WORD;
 
-    /// How many there are.
+    /// The number of groups.
     pub(crate) const COUNT: usize = GROUPS;
 
     /// Returns the group whose counts are at this offset.

@@ -2,7 +2,7 @@
 
 use crate::primitive::atomic::{AtomicI64, AtomicU64};
 
-/// What a trim may do with a shard that no core uses any more.
+/// Tells what a trim may do with a shard that no core uses any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing: only its container can interpret it.

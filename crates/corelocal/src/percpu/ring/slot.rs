@@ -24,7 +24,7 @@ use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::cell::UnsafeCell;
 use crate::sys::try_lock::{Locked, TryLock};
 
-/// How often a shared slot's lock is tried before the slot counts as full.
+/// The number of tries to take a shared slot's lock before the slot counts as full.
 const TRIES: u32 = 100;
 
 /// A shard of a ring.

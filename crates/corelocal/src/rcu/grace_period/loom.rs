@@ -9,7 +9,7 @@ use ::loom::sync::Arc;
 use ::loom::thread;
 use std::panic;
 
-/// Where a reader counts: one of two cores, or the atomic words of threads without critical sections.
+/// The place where a reader counts: one of two cores, or the atomic words of threads without critical sections.
 #[derive(Clone, Copy)]
 struct Place(usize);
 const ATOMIC: Place = Place(2);

@@ -4,7 +4,7 @@ use core::ptr;
 use std::boxed::Box;
 use std::sync::Arc;
 
-/// What [`Rcu`](super::Rcu) can hold: `Box<T>`, `Arc<T>`, or an `Option` of one of them.
+/// A value that [`Rcu`](super::Rcu) can hold: `Box<T>`, `Arc<T>`, or an `Option` of one of them.
 ///
 /// # Safety
 /// - `into_raw` and `from_raw` convert a value into a pointer and back, and nothing but `from_raw` or `borrow` uses the

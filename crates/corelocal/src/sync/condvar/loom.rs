@@ -20,7 +20,7 @@ struct Model {
 // SAFETY: the cell is used under the lock; loom reports violations.
 unsafe impl Sync for Model {}
 
-/// How threads wait and notify.
+/// The ways in which threads wait and notify. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     sleep: fn(&'static Model, Option<Deadline>) -> bool,

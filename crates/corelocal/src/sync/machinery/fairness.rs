@@ -33,8 +33,8 @@ impl Patience {
     }
 }
 
-/// When a waiter that others have overtaken for long says so again, in case another thread took that back. `None` in a
-/// model, where a thread with a deadline may wake at any time, which would hide a missed wake-up.
+/// Returns when a waiter that others have overtaken for long says so again, in case another thread took that back.
+/// `None` in a model, where a thread with a deadline may wake at any time, which would hide a missed wake-up.
 pub(in crate::sync) fn next_claim(deadline: Option<Deadline>) -> Option<Deadline> {
     if cfg!(loom) { None } else { Some(end_of_step_back(deadline)) }
 }

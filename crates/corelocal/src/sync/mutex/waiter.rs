@@ -48,8 +48,8 @@ use crate::sys::futex::{self, Deadline, Wake};
 const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 9 };
 /// Waiters for which the queue has no room check at least every 64 ms.
 const MOST_NAPS: u32 = 6;
-/// How often a newcomer leaves a reserved lock to others: tens of microseconds, or as long as other threads run in
-/// its place.
+/// The number of times that a newcomer leaves a reserved lock to others: tens of microseconds, or as long as other
+/// threads run in its place.
 const MOST_STEPS_BACK: u32 = if cfg!(loom) { 1 } else { 128 };
 
 /// A thread that waits for the lock.
@@ -70,7 +70,7 @@ pub(super) struct Waiter<'a, S: Scope> {
     patience: Option<Deadline>,
     /// The number of times that its patience has ended.
     timeouts: u32,
-    /// Whether it starves.
+    /// Set while others have overtaken it for longer than its patience.
     is_starved: bool,
 }
 
@@ -250,8 +250,8 @@ impl<'a, S: Scope> Waiter<'a, S> {
         S::FUTEX == futex::Scope::Private && self.lock.queue.load(Acquire) & FENCED != 0
     }
 
-    /// When to wake without being woken: at the deadline, or when patience ends. Patience doubles: a lock that is
-    /// held for long is not a matter of fairness.
+    /// Returns when to wake without being woken: at the deadline, or when patience ends. Patience doubles: a lock that
+    /// is held for long is not a matter of fairness.
     #[cfg(not(loom))]
     fn next_look(&mut self, is_sure: bool) -> Option<Deadline> {
         let is_enough = is_sure && self.timeouts >= MOST_LOOKS;

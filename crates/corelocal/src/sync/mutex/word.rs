@@ -76,7 +76,7 @@ pub(in crate::sync) struct Taken {
     pub(super) tag: u32,
 }
 
-/// Why the lock was not taken.
+/// The reason why the lock was not taken.
 #[derive(Clone, Copy)]
 pub(super) enum NotTaken {
     /// Another thread owns it, and the deadline has passed.

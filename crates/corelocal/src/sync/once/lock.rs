@@ -218,7 +218,7 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// Where an initialiser gets its value from.
+/// The source of an initialiser's value.
 enum Make<T, F> {
     With(F),
     Made(T),

@@ -29,7 +29,7 @@ const LOOKS: u32 = 25;
 /// the waiter that gets it has not updated the word yet (`attach_to_pi_state` in `kernel/futex/pi.c`).
 const UNSETTLED: Duration = Duration::from_secs(1);
 
-/// What to do with a lock whose owner is gone.
+/// The way to treat a lock whose owner is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     /// Reports it: the mutex is not robust.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: numbers are part of the page's layout (`page.rs`). They are not 0, below 64, and never change.
 
-/// What a thread waited for.
+/// The kind of object that a thread waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {

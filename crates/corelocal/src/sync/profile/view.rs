@@ -47,7 +47,7 @@ unsafe impl Send for Profile {}
 // SAFETY: a page consists of atomics, which any thread may read (invariant 1).
 unsafe impl Sync for Profile {}
 
-/// Why a file cannot be opened as a profile.
+/// The reason why a file cannot be opened as a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProfileError {

@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::sys::Errno;
 
-/// Why a lock was not acquired. The caller does not own it.
+/// The reason why a lock was not acquired. The caller does not own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockError {

@@ -26,7 +26,7 @@ pub struct RobustMutexGuard<'a, T: ?Sized, S: Scope = Private, W: Waiting = Plai
 unsafe impl<T: ?Sized + Sync, S: Scope, W: Waiting> Sync for RobustMutexGuard<'_, T, S, W> {}
 
 impl<'a, T: ?Sized, S: Scope, W: Waiting> RobustMutexGuard<'a, T, S, W> {
-    /// Of a mutex that the calling thread owns, and has no guard of.
+    /// Makes the guard of a mutex that the calling thread owns, and has no guard of.
     #[inline(always)]
     pub(super) fn of_owned(mutex: &'a RobustMutex<T, S, W>) -> Self {
         RobustMutexGuard { mutex, here: PhantomData }

@@ -50,7 +50,7 @@ pub(in crate::sync) const fn owner_died(word: u32) -> bool {
 /// Clears the bit that marks a dead owner.
 pub(in crate::sync) const ALL_BUT_OWNER_DIED: u32 = !OWNER_DIED;
 
-/// How the lock was acquired.
+/// The way in which the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Its last owner unlocked it.

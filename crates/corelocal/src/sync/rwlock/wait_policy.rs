@@ -21,8 +21,8 @@ pub(super) struct Patience {
     pub(super) slept: bool,
     /// Whether it has announced that it comes next.
     pub(super) insists: bool,
-    /// When it begins to ignore advice, if other processes may die (`machinery/bounded_wait.rs`); set when it first
-    /// sleeps.
+    /// The time at which it begins to ignore advice, if other processes may die (`machinery/bounded_wait.rs`); set when
+    /// it first sleeps.
     look: Option<Deadline>,
     /// Whether the time to check again has come: the thread that set the advice may be dead.
     pub(super) dozed: bool,

@@ -7,7 +7,7 @@ use core::fmt;
 use crate::sys::Errno;
 use crate::sys::file::trust::Refused;
 
-/// Why there is no [`SharedBox`](super::SharedBox).
+/// The reason why there is no [`SharedBox`](super::SharedBox).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedError {

@@ -18,7 +18,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Of the object of a name.
+    /// Returns the path of the object of a name.
     pub(super) fn of(name: &str) -> Result<Path, SharedError> {
         let good = (1..=LONGEST).contains(&name.len())
             && !name.starts_with('.')
@@ -30,7 +30,7 @@ impl Path {
         }
     }
 
-    /// Of an object that is being made by a thread, for which it is the `attempt`-th path.
+    /// Returns the path of an object that a thread is making; it is that thread's `attempt`-th path.
     pub(super) fn of_draft(name: &str, thread: u32, attempt: u32) -> Result<Path, SharedError> {
         Path::written(format_args!("/dev/shm/.{name}.{thread}.{attempt}"))
     }

@@ -46,7 +46,7 @@ impl Deadline {
         Deadline::now().plus(span).min(Deadline::LATEST)
     }
 
-    /// Returns so many nanoseconds after the zero of `CLOCK_MONOTONIC`, within what a deadline can be.
+    /// Returns the deadline `nanos` nanoseconds after the zero of `CLOCK_MONOTONIC`, within what a deadline can be.
     pub(crate) fn at_nanos(nanos: i64) -> Deadline {
         let nanos = nanos.max(0);
         let per_sec = i64::from(NANOS_PER_SEC);

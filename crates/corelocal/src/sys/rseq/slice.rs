@@ -44,7 +44,7 @@ pub(crate) fn enable() -> Result<(), Errno> {
     unsafe { syscall(libc::SYS_prctl, args) }.map(drop)
 }
 
-/// Of a thread for which it is enabled.
+/// Requests an extension of the time slice, in a thread for which that is enabled.
 #[inline]
 pub(crate) fn request() {
     // SAFETY: a field of the area in use, which the kernel left to this thread by enabling it. It grants nothing

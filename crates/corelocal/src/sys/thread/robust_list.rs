@@ -125,7 +125,7 @@ pub struct Thread<'a> {
     life: &'a core::cell::Cell<usize>,
 }
 
-/// How a thread of a model ends.
+/// Ends a thread of a model, as the payload of a panic.
 #[cfg(all(test, loom))]
 pub(crate) struct Death;
 

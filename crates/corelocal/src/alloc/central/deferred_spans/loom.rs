@@ -6,7 +6,7 @@ use ::loom::cell::UnsafeCell;
 use ::loom::thread;
 use std::boxed::Box;
 
-/// How parts get to the list, and from it.
+/// The ways in which threads add parts to the list, and take it. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     leave: fn(&Model, u64, u64),

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 const OBJECTS: usize = 3;
 
-/// How objects get to the list, and from it.
+/// The ways in which threads add objects to the list, and take it. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     leave: fn(&Model, u64),

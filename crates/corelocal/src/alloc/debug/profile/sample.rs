@@ -64,7 +64,7 @@ impl Sample {
         self.was_at_peak
     }
 
-    /// When it was allocated: nanoseconds of the monotonic clock.
+    /// Returns when it was allocated: nanoseconds of the monotonic clock.
     pub fn taken(&self) -> u64 {
         self.taken
     }

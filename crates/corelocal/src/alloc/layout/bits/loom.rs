@@ -10,7 +10,7 @@ use std::boxed::Box;
 const CHUNKS: usize = 2;
 const ALL: u64 = (1 << CHUNKS) - 1;
 
-/// How chunks are claimed and freed.
+/// The ways in which chunks are claimed and freed. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     claim: fn(Words<'_>, usize) -> Option<usize>,

@@ -5,7 +5,7 @@ use super::*;
 use ::loom::thread;
 use std::boxed::Box;
 
-/// What each thread does.
+/// The work of each thread. Models replace a part by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     sleep: fn(&Model),

@@ -13,7 +13,7 @@ use crate::clock::page::{Bounds, Leap, ReadError, Scale, Smearing, State, Status
 const GRACE_NS: u64 = 5_000_000_000;
 const BELIEVED_NS: u64 = 1_000_000_000_000;
 
-/// What a page says.
+/// The content of a page.
 // In the page's order, so that neighbours are copied together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -24,7 +24,7 @@ pub struct Content {
     pub scale: Scale,
     /// The status of the clock: whether it can be trusted.
     pub status: Status,
-    /// How other clocks of the site smear leap seconds; the time of this page is never smeared.
+    /// The way in which other clocks of the site smear leap seconds; the time of this page is never smeared.
     pub smearing: Smearing,
     /// TAI - UTC in seconds.
     pub tai_offset: i16,

@@ -15,7 +15,7 @@ struct Shard {
     value: UnsafeCell<u32>,
 }
 
-/// How threads release the lock, and how they revoke it.
+/// The ways in which threads release the lock and revoke it. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     unlock: fn(&Bias),

@@ -5,7 +5,7 @@ use super::*;
 use ::loom::thread;
 use std::boxed::Box;
 
-/// What producers and consumers do.
+/// The work of producers and consumers. Models replace a part by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     notify: fn(&Sleepers),

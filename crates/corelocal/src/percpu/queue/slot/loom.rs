@@ -5,7 +5,7 @@ use ::loom::thread;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// What threads do with a slot of numbers.
+/// The ways in which threads use a slot of numbers. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     push: fn(&Slot, u32),

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 type Two = Slot<u32, 2>;
 
-/// What threads do with a slot.
+/// The ways in which threads use a slot. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     push: fn(&Two, u32) -> bool,

@@ -8,7 +8,7 @@ use std::boxed::Box;
 
 type Two = Lists<2>;
 
-/// How a place is put on a list and taken off.
+/// The ways in which a place is put on a list and taken off. Models replace one by a wrong one.
 #[derive(Clone, Copy)]
 struct Algorithm {
     put_on: fn(&Two, &AtomicU64, usize),

@@ -77,7 +77,7 @@ impl Model {
         (self.ways.unlock_write)(&self.raw);
     }
 
-    /// How often it has written.
+    /// Tries to write, and returns how often it has written: 0 or 1.
     fn try_write(&self) -> u32 {
         let begun = (self.ways.try_write)(&self.raw);
         if begun {

@@ -127,6 +127,27 @@ pub fn little_work(mib: u64) -> Outcome {
     Ok(format!("{} threads", threads()?.0.len()))
 }
 
+/// Takes so much memory in pieces of `size` bytes, frees two of three, and goes on with pairs of `malloc` and `free` of
+/// one piece, which the caches serve: until half of the memory is not resident any more.
+pub fn holes(mib: u64, size: u64) -> Outcome {
+    let size = size as usize;
+    // Opaque, or the compiler leaves pairs out.
+    let piece = || std::hint::black_box(vec![1_u8; size]);
+    let before = resident()?;
+    let pieces: Vec<_> = (0..mib as usize * MIB / size).map(|_| piece()).collect();
+    let peak = resident()?;
+    let kept: Vec<_> = pieces.into_iter().step_by(3).collect();
+    let began = Instant::now();
+    while resident()? > before + (peak - before) / 2 {
+        if began.elapsed() > SOON {
+            return Err(format!("{} of {} MiB are resident", resident()? / MIB, peak / MIB));
+        }
+        (0..50).for_each(|_| drop(piece()));
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(format!("{} pieces stay", kept.len()))
+}
+
 /// Frees an object twice, with another one in between, and goes on: until the malloc's own thread notices.
 pub fn freed_twice() -> Outcome {
     thread::spawn(|| thread::sleep(2 * SOON));

@@ -43,6 +43,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("forks_in_handlers", |n, _| background::forks_in_handlers(at(n, 0)?, at(n, 1)?)),
     ("freed_twice", |_, _| background::freed_twice()),
     ("little_work", |n, _| background::little_work(at(n, 0)?)),
+    ("holes", |n, _| background::holes(at(n, 0)?, at(n, 1)?)),
     ("in_a_cage", |_, text| background::in_a_cage(text)),
     ("near_limit", |n, _| background::near_limit(at(n, 0)?)),
     ("real_time", |_, _| background::real_time()),

@@ -4,7 +4,6 @@
 //!   c.rs              malloc, free and the rest of C's functions, with errno as in glibc
 //!   cxx.rs            the operators new and delete
 //!   info.rs           mallinfo2, malloc_info and the like, and corelocal_malloc_stats
-//!   idle.rs           return of idle memory: by a thread (background.rs), or from cold paths
 //!   profile.rs        heap profiles
 //!   cache_stats.rs    cache statistics, in a file for the process that started the program
 //!   signals.rs        signals that ask for statistics or a profile
@@ -16,11 +15,9 @@
 //! - This crate does not use Rust's heap, and does not panic.
 //! - `errno` changes only when a function fails.
 
-mod background;
 mod c;
 mod cache_stats;
 mod cxx;
-mod idle;
 mod info;
 mod options;
 mod process;
@@ -35,7 +32,7 @@ mod text_output;
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         cxx::at_load();
-        idle::at_load();
+        corelocal::alloc::allow_background();
         info::at_load();
         signals::at_load();
         cache_stats::at_load();

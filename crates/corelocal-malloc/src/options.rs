@@ -1,18 +1,14 @@
 //! `CORELOCAL_MALLOC` in the environment: words separated by commas.
 //!
 //! ```text
-//!   background:yes        a background thread gives back idle memory, in single-threaded processes too
-//!   background:no         no process gets a background thread
-//!   background:children   forked children of a process with a background thread get one, too
-//!   hugepages:no          no huge pages are made
 //!   stats                 prints statistics to stderr when the program ends
 //!   stats:json            the same as JSON
 //!   stats-signal:N        prints them also on this signal; counts from the start
 //!   profile-signal:N      writes a heap profile on this signal, too
 //!   tally:PREFIX          writes a file with cache statistics when the program ends (`cache_stats.rs`)
 //! ```
-//! Words that begin with `profile` (except `profile-signal`), `guard`, `nodes`, `pressure` or `resident`, and `check`
-//! and `count`, belong to the library (`corelocal::alloc`), which also counts for `stats`. If two signals are given
+//! Words that begin with `profile` (except `profile-signal`), `guard`, `nodes`, `pressure`, `background`, `hugepages` or
+//! `resident`, and `check` and `count`, belong to the library (`corelocal::alloc`), which also counts for `stats`. If two signals are given
 //! for one purpose, the first counts. Unknown words are reported by the library; a set-uid program ignores the variable.
 
 use core::ffi::c_int;
@@ -25,28 +21,11 @@ use corelocal::sys::without_libc;
 pub(crate) struct Options(u32);
 
 const READ: u32 = 1;
-const NO_BACKGROUND: u32 = 2;
-const STATS: u32 = 4;
-const JSON: u32 = 8;
-const NO_HUGE_PAGES: u32 = 16;
-const CHILDREN: u32 = 32;
-const BACKGROUND: u32 = 64;
+const STATS: u32 = 2;
+const JSON: u32 = 4;
 /// Bit positions of the signal numbers, of 8 bits each.
 const PROFILE_SIGNAL: u32 = 16;
 const STATS_SIGNAL: u32 = 24;
-
-/// Which processes get a background thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Background {
-    /// Those with several threads.
-    Several,
-    /// All.
-    Yes,
-    /// All, and forked children of processes that had one.
-    Children,
-    /// None.
-    No,
-}
 
 impl Options {
     /// Returns the options, read once.
@@ -61,19 +40,6 @@ impl Options {
             }
             known => Options(known),
         }
-    }
-
-    pub(crate) fn background(self) -> Background {
-        match self.0 {
-            words if words & NO_BACKGROUND != 0 => Background::No,
-            words if words & CHILDREN != 0 => Background::Children,
-            words if words & BACKGROUND != 0 => Background::Yes,
-            _ => Background::Several,
-        }
-    }
-
-    pub(crate) fn huge_pages(self) -> bool {
-        self.0 & NO_HUGE_PAGES == 0
     }
 
     pub(crate) fn stats(self) -> bool {
@@ -118,10 +84,6 @@ fn read() -> u32 {
         };
         options
             | match word {
-                b"background:yes" => BACKGROUND,
-                b"background:no" => NO_BACKGROUND,
-                b"background:children" => CHILDREN,
-                b"hugepages:no" => NO_HUGE_PAGES,
                 b"stats" => STATS,
                 b"stats:json" => JSON,
                 _ => signal(b"profile-signal:", PROFILE_SIGNAL)

@@ -49,31 +49,32 @@
 //! back to its span.
 //!
 //! # Memory that goes back to the kernel
-//! With [`CoreLocal`] alone, free memory stays in the process until memory runs out, memory pressure is not watched,
-//! and no huge pages are made. (`libcorelocal_malloc.so` does all of this by itself.) One line at the program's start
-//! changes that, with one thread or several:
+//! With [`CoreLocal`](struct@CoreLocal) alone, the program's own calls give memory back, from 32 MiB on, in steps of
+//! 16 MiB: what no object has used for half a second, and pages between objects. A program that makes no call keeps its
+//! memory.
+//!
+//! [`CoreLocal::with_background`] allows a thread for that, as `libcorelocal_malloc.so` does: then memory goes back also
+//! while the program does nothing, memory pressure is watched, and huge pages are made.
 //!
 //! ```
-//! use corelocal::alloc::{self, CoreLocal};
+//! use corelocal::alloc::CoreLocal;
 //!
 //! #[global_allocator]
-//! static MEMORY: CoreLocal = CoreLocal;
-//!
-//! alloc::set_cold_hook(32 << 20, |_| _ = alloc::release_by_time());
-//! # let pieces: Vec<_> = (0..1000).map(|_| vec![0_u8; 64 << 10]).collect();
-//! # drop(pieces);
+//! static MEMORY: CoreLocal = CoreLocal::with_background();
 //! ```
-//! The hook runs when a cache is filled or emptied: during any allocation or release, in signal handlers as well. So
-//! it must not panic, nor take a lock that the program holds around an allocation. At [`Moment::Taken`] it may also
-//! allocate, start threads and call [`watch_pressure`]; at [`Moment::Given`] it may not.
-//!
-//! A thread gives memory back even while the rest of the program does nothing:
+//! A program that drives this itself sets a hook of its own ([`set_cold_hook`]), or has a thread that calls
+//! [`release_idle`] and [`wait_for_idle`]. The hook runs when a cache is filled or emptied: during any allocation or
+//! release, in signal handlers as well. So it must not panic, nor take a lock that the program holds around an
+//! allocation. At [`Moment::Taken`] it may also allocate, start threads and call [`watch_pressure`]; at
+//! [`Moment::Given`] it may not.
 //!
 //! ```
 //! use corelocal::alloc;
 //! use std::thread;
 //! use std::time::Duration;
 //!
+//! // No steps in the program's own calls.
+//! alloc::set_cold_hook(usize::MAX, |_| ());
 //! thread::spawn(|| loop {
 //!     thread::sleep(Duration::from_millis(500));
 //!     // Opens files for a moment: do not use this where another thread closes descriptors that it did not open.
@@ -90,9 +91,9 @@
 //! # Environment
 //! `CORELOCAL_MALLOC=check` checks every object, `guard` a random selection (`debug/`, docs/malloc.md).
 //! `count`, `profile`, `profile-rate`, `nodes` and `resident` work as in `libcorelocal_malloc.so`, except that no
-//! file is written when the program ends: see [`profile::dump_next`]. `stats` and `stats-signal` only enable the
-//! counts that [`stats()`] returns, and `pressure:no` only affects [`watch_pressure`]. `background`, `hugepages`,
-//! `tally` and `profile-signal` have no effect here.
+//! file is written when the program ends: see [`profile::dump_next`]. So do `background`, `hugepages` and `pressure`,
+//! without [`CoreLocal::with_background`] as well. `stats` and `stats-signal` only enable the counts that [`stats()`]
+//! returns. `tally` and `profile-signal` have no effect here.
 //!
 //! # Invariants
 //! 1. An object is in exactly one place: in use by the program, on a core's stack, in a depot, on an orphan list, in
@@ -118,7 +119,9 @@ mod resize;
 pub mod testing;
 
 pub use allocate::{allocate, allocate_aligned, allocate_aligned_or, allocate_or, allocate_zeroed};
-pub use background::{idle_bytes, release_by_time, release_idle, set_target, trim, wait_for_idle};
+pub use background::{
+    allow_background, idle_bytes, release_by_time, release_idle, set_target, trim, wait_for_idle,
+};
 pub use deallocate::{deallocate, deallocate_aligned_sized, deallocate_sized};
 pub use debug::check::verify;
 pub use debug::profile;

@@ -6,6 +6,7 @@
 //!   micro.rs | threads.rs | cfrac.rs | large.rs    the loads
 //!   heap.rs        common code of the loads
 //!   retention.rs   memory of idle threads, and after all was freed
+//!   spike.rs       memory that few calls give back
 //!   start.rs       how much later a program starts
 //!   latency.rs     how long requests to a server take
 //!   modes.rs       the cost of counting, guarding and sampling
@@ -25,6 +26,7 @@ mod micro;
 pub mod modes;
 pub mod retention;
 mod rivals;
+mod spike;
 pub mod start;
 mod threads;
 mod work;

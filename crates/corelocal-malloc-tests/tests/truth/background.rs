@@ -55,6 +55,16 @@ fn memory_goes_back_while_a_program_of_one_thread_goes_on() {
     }
 }
 
+/// No span is empty, and no cache becomes empty or full.
+#[test]
+fn memory_between_objects_goes_back_while_caches_serve_all() {
+    let test = "memory_between_objects_goes_back_while_caches_serve_all";
+    let Some(ours) = only_ours(test) else { return };
+    for size in ["16384", "65536"] {
+        tries(&ours, "", &["holes", "200", size]);
+    }
+}
+
 /// It has a table of descriptors of its own, and says what is wrong on standard error all the same.
 #[test]
 fn a_fault_that_the_thread_finds_is_told() {

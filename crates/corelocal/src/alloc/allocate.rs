@@ -80,7 +80,7 @@ pub(super) fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
 }
 
 /// Returns the result of an allocation that failed.
-extern "C" fn null() -> *mut u8 {
+pub(super) extern "C" fn null() -> *mut u8 {
     core::ptr::null_mut()
 }
 

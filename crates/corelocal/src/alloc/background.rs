@@ -1,5 +1,5 @@
-//! Return of memory to the kernel, on request or by time from a background thread, which the hook of cold paths may
-//! start. Without a thread the hook may release by time itself (`by_time.rs`).
+//! Return of memory to the kernel: on request, or by itself (`by_itself.rs`), from a background thread (`thread.rs`) or
+//! from cold paths (`by_time.rs`).
 //!
 //! ```text
 //!   the program                                 the background thread
@@ -14,15 +14,19 @@
 //! next check if it is larger.
 //!
 //! # Invariants
-//! 1. The background thread does not sleep while there are chunks to give back, or many spans to thin out
-//!    (`layout/sleeper.rs`): spans that lost objects since the last scan, and spans that the scan left alone because they were
-//!    not idle.
+//! 1. The background thread does not sleep while there are chunks to give back, or spans of many chunks to thin
+//!    out (`layout/sleeper.rs`): spans that lost objects since the last scan, and spans that the scan left alone
+//!    because they were not idle.
 
+mod by_itself;
 mod by_time;
 mod reclaim;
 mod target;
 mod thin_out;
+mod thread;
 
+pub use by_itself::allow_background;
+pub(super) use by_itself::at_cold_path;
 pub use by_time::release_by_time;
 pub(super) use reclaim::or_reclaimed;
 pub use target::set_target;

@@ -180,7 +180,8 @@ pub(super) fn thin_out(place: Place, chunk: usize, only_resting: bool) -> Look {
     };
     let Some(parts) = parts else {
         // Estimated without the lock, which is contended.
-        return Look { bytes: 0, left: usize::from(thinning::seems_worth_it(place, chunk)) };
+        let is_worth_it = thinning::seems_worth_it(place, chunk);
+        return Look { bytes: 0, left: if is_worth_it { place.shape().chunks } else { 0 } };
     };
     if parts == 0 {
         return Look::default();

@@ -11,6 +11,8 @@
 //!   nodes:…               how many NUMA nodes there are (`page_heap/nodes.rs`)
 //!   resident:SIZE         the target for the heap (`background/target.rs`)
 //!   pressure:no           memory pressure is not watched (`page_heap/pressure.rs`)
+//!   background:…          which processes get a background thread (`background/by_itself.rs`)
+//!   hugepages:no          that thread makes no huge pages
 //! ```
 //! Words are separated by commas. Those that nothing knows are reported on standard error (`sys/process/words.rs`);
 //! those of the preloaded library are known, too.
@@ -52,6 +54,9 @@ static NODES: AtomicU32 = AtomicU32::new(0);
 /// The target in bytes; 0 for none.
 static RESIDENT: AtomicUsize = AtomicUsize::new(0);
 static IS_PRESSURE_IGNORED: AtomicBool = AtomicBool::new(false);
+static IS_WITHOUT_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
+/// A [`Background`].
+static BACKGROUND: AtomicU8 = AtomicU8::new(Background::Several as u8);
 /// One byte in this many is sampled; 0 without a profile.
 static PROFILE_RATE: AtomicU64 = AtomicU64::new(0);
 const DEFAULT_PROFILE_RATE: u64 = 512 << 10;
@@ -65,6 +70,34 @@ static EARLY_CHUNKS: AtomicUsize = AtomicUsize::new(UNSET);
 const UNSET: usize = usize::MAX;
 
 const R: Ordering = Ordering::Relaxed;
+
+/// The processes that get a background thread. The highest one that was asked for counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Background {
+    /// Those with several threads, if the program allows it.
+    Several,
+    /// All.
+    Yes,
+    /// All, and forked children of processes that had one.
+    Children,
+    /// None.
+    No,
+}
+
+impl Background {
+    const ALL: [Background; 4] =
+        [Background::Several, Background::Yes, Background::Children, Background::No];
+
+    fn of_word(word: &[u8]) -> Option<Background> {
+        match word {
+            b"background:yes" => Some(Background::Yes),
+            b"background:children" => Some(Background::Children),
+            b"background:no" => Some(Background::No),
+            _ => None,
+        }
+    }
+}
 
 impl Modes {
     /// Returns `true` if any mode is on.
@@ -161,6 +194,16 @@ pub(super) fn is_pressure_ignored() -> bool {
     IS_PRESSURE_IGNORED.load(R)
 }
 
+/// Returns which processes get a background thread.
+pub(super) fn background() -> Background {
+    Background::ALL[usize::from(BACKGROUND.load(R))]
+}
+
+/// Returns `true` if the background thread may make huge pages.
+pub(super) fn makes_huge_pages() -> bool {
+    !IS_WITHOUT_HUGE_PAGES.load(R)
+}
+
 /// Returns in how many bytes one is sampled, if there is a profile.
 pub(super) fn profile_rate() -> Option<u64> {
     Some(PROFILE_RATE.load(R)).filter(|rate| *rate > 0)
@@ -247,6 +290,12 @@ fn read() -> Option<Modes> {
 fn note(word: &[u8]) {
     if word == b"pressure:no" {
         IS_PRESSURE_IGNORED.store(true, R);
+    }
+    if word == b"hugepages:no" {
+        IS_WITHOUT_HUGE_PAGES.store(true, R);
+    }
+    if let Some(background) = Background::of_word(word) {
+        BACKGROUND.fetch_max(background as u8, R);
     }
     if let Some(rate) = guard_rate_of(word) {
         GUARD_RATE.store(rate, R);

@@ -12,7 +12,7 @@
 //! Invariant: modes (`config.rs`) are one branch of the cold functions; hot ones contain nothing for them
 //! (`core_cache/slots.rs`).
 
-use super::background::or_reclaimed;
+use super::background::{allow_background, or_reclaimed};
 use super::central::place::Place;
 use super::core_cache::refill::pop_or_refill;
 use super::core_cache::slots::{
@@ -36,12 +36,31 @@ pub(super) type Missing = extern "C" fn() -> *mut u8;
 /// them and needs no stack frame.
 #[inline(always)]
 pub(super) fn pop(at: usize, align: usize, size: usize, missing: Missing) -> *mut u8 {
+    pop_or(at, align, size, missing, pop_cold)
+}
+
+/// Does what [`pop`] does, for a program that [allows a background thread](allow_background).
+#[inline(always)]
+pub(super) fn pop_with_background(
+    at: usize,
+    align: usize,
+    size: usize,
+    missing: Missing,
+) -> *mut u8 {
+    pop_or(at, align, size, missing, pop_cold_with_background)
+}
+
+/// The cold path of an allocation of this alignment and size.
+type Cold = extern "C" fn(usize, usize, Missing) -> *mut u8;
+
+#[inline(always)]
+fn pop_or(at: usize, align: usize, size: usize, missing: Missing, cold: Cold) -> *mut u8 {
     let (exit, item) = pop_section(&FRONT, at);
     if exit.is_straight() {
         // SAFETY: the section committed, so the item is an initialised word.
         return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
     }
-    pop_cold(align, size, missing)
+    cold(align, size, missing)
 }
 
 /// Frees an object: pushes it onto its class's stack, or takes a cold path.
@@ -97,6 +116,13 @@ extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
     }
     // Objects of this path have no larger alignment. A constant here keeps a register free across the section.
     pop_slowly(ALIGNED, size, missing)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn pop_cold_with_background(align: usize, size: usize, missing: Missing) -> *mut u8 {
+    allow_background();
+    pop_cold(align, size, missing)
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
-use super::allocate::{allocate_aligned, allocate_aligned_zeroed, allocate_zeroed};
+use super::allocate::{allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, null};
 use super::deallocate::deallocate_sized;
 use super::layout::class::{self, ALIGNED};
 use super::resize::{reallocate, usable_size};
@@ -10,15 +10,57 @@ use super::{debug, front};
 
 /// The allocator for `#[global_allocator]`; see the [module](super).
 ///
-/// Freed memory stays in the process, unless the program [gives it back](super#memory-that-goes-back-to-the-kernel).
+/// ```
+/// use corelocal::alloc::CoreLocal;
+///
+/// #[global_allocator]
+/// static MEMORY: CoreLocal = CoreLocal;
+/// ```
+/// Calls of it [give idle memory back](super#memory-that-goes-back-to-the-kernel).
+/// [`with_background`](Self::with_background) allows a thread for that.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CoreLocal;
+pub struct CoreLocal {
+    /// Constant in a static, so that the hot paths do not contain it.
+    is_with_background: bool,
+}
+
+/// The [allocator](struct@CoreLocal) without a thread.
+#[allow(
+    non_upper_case_globals,
+    reason = "the value of a unit struct, which this was, and reads as"
+)]
+pub const CoreLocal: CoreLocal = CoreLocal { is_with_background: false };
+
+impl CoreLocal {
+    /// Returns the allocator with a background thread, as in a program that preloads `libcorelocal_malloc.so`: once
+    /// there are several threads and 32 MiB have been used, an allocation starts `corelocal-idle`. The thread gives
+    /// memory back that was idle for half a second, also while the program does nothing; gives all idle memory back
+    /// under [memory pressure](super::watch_pressure); and makes [huge pages](super::use_huge_pages).
+    ///
+    /// A program with one thread stays so: its calls give memory back, and watch the pressure. So do those of a forked
+    /// child, unless `CORELOCAL_MALLOC` says `background:children`. `background:no` refuses the thread, `background:yes`
+    /// demands it, also of [`CoreLocal`](const@CoreLocal).
+    ///
+    /// ```
+    /// use corelocal::alloc::CoreLocal;
+    ///
+    /// #[global_allocator]
+    /// static MEMORY: CoreLocal = CoreLocal::with_background();
+    /// ```
+    pub const fn with_background() -> CoreLocal {
+        CoreLocal { is_with_background: true }
+    }
+}
 
 // SAFETY: objects are disjoint, have at least the size and the alignment of their layout, and nothing unwinds.
 unsafe impl GlobalAlloc for CoreLocal {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        allocate_aligned(layout.align(), layout.size())
+        let stack = class::stack_of_size(layout.size());
+        match stack.filter(|_| self.is_with_background && layout.align() <= ALIGNED) {
+            Some(stack) => front::pop_with_background(stack, ALIGNED, layout.size(), null),
+            None => allocate_aligned(layout.align(), layout.size()),
+        }
     }
 
     // The size leads to the stack, so there is no wait for a load from the map.

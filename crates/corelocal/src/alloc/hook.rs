@@ -8,12 +8,16 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use super::background::at_cold_path;
 use super::layout::range::Range;
 use crate::sys::arch::{self, own_words};
 use crate::sys::try_lock::TryLock;
 
+/// The program's hook; null: [`at_cold_path`].
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HOOK_AT: AtomicUsize = AtomicUsize::new(WORTH);
+/// The memory used from which on memory is worth giving back.
+const WORTH: usize = 32 << 20;
 
 /// The moment in the cold path at which the hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,10 @@ pub enum Moment {
 }
 
 /// Sets a hook that is called whenever a core's cache is refilled or spilled, or a large object is made or freed,
-/// once the malloc has used `bytes`. It runs on the thread that does this, possibly in a signal handler. Made for
+/// once the malloc has used `bytes`. It runs on the thread that does this, possibly in a signal handler.
+///
+/// It replaces what the malloc does then by itself from 32 MiB on: [giving back idle
+/// memory](crate::alloc#memory-that-goes-back-to-the-kernel). A hook that shall do so calls
 /// [`release_by_time`](crate::alloc::release_by_time), which has an example.
 ///
 /// The hook is not re-entered: allocations and frees inside it do not call it.
@@ -59,9 +66,11 @@ fn call_hook_at(range: Range, moment: Moment) {
 /// `extern "C"`: a panic of the hook ends the process here, since it must not unwind out of an allocator.
 #[cold]
 extern "C" fn call_hook(moment: Moment) {
-    let hook = HOOK.load(Ordering::Relaxed);
-    // SAFETY: `set_cold_hook` stored a function of this type before it set `HOOK_AT`.
-    let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };
+    let hook = match HOOK.load(Ordering::Relaxed) {
+        hook if hook.is_null() => at_cold_path,
+        // SAFETY: `set_cold_hook` stored a function of this type.
+        hook => unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) },
+    };
     let Some(is_running) = arch::own_word(own_words::HOOK) else {
         // The thread has no words of its own: run the hook on one thread at a time, and never re-entered.
         static RUNS: TryLock = TryLock::new();

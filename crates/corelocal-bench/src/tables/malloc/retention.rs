@@ -1,4 +1,4 @@
-//! Memory that a malloc keeps: for threads that are idle, and after all was given back.
+//! Memory that a malloc keeps: for threads that are idle, and after all or most was given back.
 //!
 //! Invariants:
 //! 1. Between two looks the process calls no malloc but for what the load says.
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::heap::{Piece, Random, give, take};
 use super::rivals;
+use super::spike::{self, Heap};
 use super::work::{under_with, whose};
 use crate::contest::{Context, Table};
 
@@ -31,9 +32,10 @@ const CHILD: &str = "malloc-keep";
 /// Far more than a process takes, its pauses included.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is looked at, in the order of the table: the first two in one process, the others in another.
-/// What all looks at one malloc take, at most.
-const LOOKS_TAKE: Duration = Duration::from_secs(15);
+/// The time that all looks at one malloc take, at most.
+const LOOKS_TAKE: Duration = Duration::from_secs(30);
+/// The moments that are looked at, in the order of the table: the first two in one process, the others in another; those
+/// of [`spike`] follow, each in one of its own.
 const LOOKS: [&str; 7] = [
     "1000 idle threads",
     "when they ended",
@@ -43,6 +45,10 @@ const LOOKS: [&str; 7] = [
     "3 s later",
     "3 s at work",
 ];
+const ALL_LOOKS: usize = LOOKS.len() + spike::LOOKS.len();
+
+/// The MiB of a malloc at all moments; none where a load was not run.
+type Looks = [Option<f64>; ALL_LOOKS];
 
 /// The size of the loads.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -70,31 +76,38 @@ impl Table for Retention {
     fn run(&self, cx: &mut Context<'_>) -> anyhow::Result<schema::Table> {
         let watch = Watch::start(false, None);
         let rounds = if cx.plan.long_rounds > 5 && !cx.in_report { 3 } else { 1 };
-        let mut rivals: Vec<_> =
-            rivals::all().into_iter().map(|(row, malloc)| (row, malloc, "")).collect();
+        let mut rivals: Vec<_> = rivals::all()
+            .into_iter()
+            .map(|(row, malloc)| (row, malloc, "", Heap::Process))
+            .collect();
         // The process of the second load has one thread: ours has none of its own there unless it is asked for.
-        if let Some((_, ours, _)) = rivals.last().cloned() {
+        if let Some((_, ours, ..)) = rivals.last().cloned() {
             let row = Row::ours("corelocal-thread", "corelocal, background:yes");
-            rivals.push((row, ours, "background:yes"));
+            rivals.push((row, ours, "background:yes", Heap::Process));
         }
-        let mut samples: Vec<Result<[Vec<f64>; 7], String>> = rivals
+        let libc = || Ok(Malloc::of_libc());
+        let row = Row::ours("corelocal-crate", "corelocal, CoreLocal");
+        rivals.push((row, libc(), "", Heap::Inside));
+        let row = Row::ours("corelocal-crate-thread", "corelocal, with_background()");
+        rivals.push((row, libc(), "", Heap::InsideWithBackground));
+        let mut samples: Vec<Result<[Vec<f64>; ALL_LOOKS], String>> = rivals
             .iter()
-            .map(|(_, malloc, _)| malloc.clone().map(|_| Default::default()))
+            .map(|(_, malloc, ..)| malloc.clone().map(|_| Default::default()))
             .collect();
         let bar = cx.progress();
         bar.begin((rounds * rivals.len()) as u64);
         bar.set_message(self.title());
         let mut is_cut_short = false;
         for _ in 0..rounds {
-            for ((_, malloc, words), samples) in rivals.iter().zip(&mut samples) {
+            for ((_, malloc, words, heap), samples) in rivals.iter().zip(&mut samples) {
                 if cx.plan.is_over_in(LOOKS_TAKE) {
                     is_cut_short = true;
                     break;
                 }
                 if let (Ok(malloc), Ok(taken)) = (malloc, &mut *samples) {
-                    match looks(malloc, words, SIZE) {
+                    match looks(malloc, words, *heap, SIZE) {
                         Ok(looks) => {
-                            taken.iter_mut().zip(looks).for_each(|(all, mib)| all.push(mib))
+                            taken.iter_mut().zip(looks).for_each(|(all, mib)| all.extend(mib))
                         }
                         Err(why) => *samples = Err(format!("{why:#}")),
                     }
@@ -113,13 +126,16 @@ impl Table for Retention {
             about: "Resident anonymous MiB. Each of 1000 threads allocates and frees 1 MiB in objects of 64 to \
                  1023 bytes, and sleeps; later they end. Another process allocates 550 MiB in such objects, \
                  frees 98 of 100 at random, then the others, sleeps for 3 s, and then continues for 3 s with 1 \
-                 MiB of such objects every 10 ms."
+                 MiB of such objects every 10 ms. The last three are looked at after 10 s with few calls: 8 \
+                 threads have freed 512 MiB in objects of 32 to 4096 bytes, or 15 of 16 of them, and each goes on \
+                 with 20 objects twice a second; one thread has freed two of three blocks of 64 KiB, 512 MiB in \
+                 all, and goes on with pairs of one block."
                 .to_owned(),
             source: None,
             unit: "MiB".to_owned(),
             better: Better::Lower,
             x_label: Some("moment".to_owned()),
-            x_names: LOOKS.map(str::to_owned).to_vec(),
+            x_names: LOOKS.iter().chain(&spike::LOOKS).map(|look| (*look).to_owned()).collect(),
             baseline: None,
             tile: None,
             is_sized: false,
@@ -134,7 +150,7 @@ impl Table for Retention {
     }
 }
 
-fn filled(mut row: Row, samples: Result<[Vec<f64>; 7], String>) -> Row {
+fn filled(mut row: Row, samples: Result<[Vec<f64>; ALL_LOOKS], String>) -> Row {
     match samples {
         Err(why) => row.unavailable = Some(why),
         Ok(samples) => {
@@ -154,27 +170,44 @@ fn filled(mut row: Row, samples: Result<[Vec<f64>; 7], String>) -> Row {
     row
 }
 
-/// Returns the MiB at each of the moments.
-fn looks(malloc: &Malloc, words: &str, size: Size) -> anyhow::Result<[f64; 7]> {
-    let mut all = Vec::new();
-    for what in ["idle", "retain"] {
-        let args = [what.to_owned(), serde_json::to_string(&size)?];
+/// Returns the MiB at each of the moments. The loads that mostly wait run side by side.
+fn looks(malloc: &Malloc, words: &str, heap: Heap, size: Size) -> anyhow::Result<Looks> {
+    let run = |what: &str, size: String| -> anyhow::Result<Vec<f64>> {
+        let args = [what.to_owned(), size, serde_json::to_string(&heap)?];
         let env = [("CORELOCAL_MALLOC", words)];
         let value = under_with(malloc, CHILD, &args, &env, LIMIT)?;
         let looks: Vec<f64> = serde_json::from_value(value["kib"].clone())?;
-        all.extend(looks.into_iter().map(|kib| kib / 1024.0));
+        Ok(looks.into_iter().map(|kib| kib / 1024.0).collect())
+    };
+    let mut all = Vec::new();
+    // The first loads use the malloc of the process.
+    if heap == Heap::Process {
+        for what in ["idle", "retain"] {
+            all.extend(run(what, serde_json::to_string(&size)?)?.into_iter().map(Some));
+        }
     }
-    all.try_into().map_err(|_| anyhow!("a process reported too few samples"))
+    all.resize(LOOKS.len(), None);
+    let of_spike = serde_json::to_string(&spike::SIZE)?;
+    let spikes = thread::scope(|scope| {
+        let begun = spike::LOADS.map(|load| {
+            let (run, size) = (&run, of_spike.clone());
+            scope.spawn(move || run(load, size))
+        });
+        begun.map(|load| load.join().map_err(|_| anyhow!("a thread panicked"))?)
+    });
+    for spike in spikes {
+        all.extend(spike?.into_iter().map(Some));
+    }
+    all.try_into().map_err(|_| anyhow!("a process reported another number of samples"))
 }
 
 /// Runs in the child.
 fn child(args: &[String]) -> anyhow::Result<Value> {
-    let [what, size] = args else { anyhow::bail!("expected a load and its size") };
-    let size: Size = serde_json::from_str(size)?;
+    let [what, size, heap] = args else { anyhow::bail!("expected a load, its size and its heap") };
     let looks = match what.as_str() {
-        "idle" => idle(size)?,
-        "retain" => retain(size)?,
-        _ => anyhow::bail!("unknown load"),
+        "idle" => idle(serde_json::from_str(size)?)?,
+        "retain" => retain(serde_json::from_str(size)?)?,
+        load => vec![spike::run(load, serde_json::from_str(size)?, serde_json::from_str(heap)?)?],
     };
     Ok(json!({ "malloc": whose(), "kib": looks }))
 }
@@ -290,9 +323,11 @@ mod tests {
 
     #[test]
     fn rows_have_a_point_for_each_moment() {
-        let row = filled(Row::new("a", "a"), Ok([(); 7].map(|()| vec![1.0, 3.0])));
-        assert_eq!(row.points.len(), LOOKS.len());
-        assert_eq!(row.points[5].stat.median, 2.0);
+        let mut samples = [(); ALL_LOOKS].map(|()| vec![1.0, 3.0]);
+        samples[2].clear();
+        let row = filled(Row::new("a", "a"), Ok(samples));
+        assert_eq!(row.points.len(), ALL_LOOKS - 1, "none where nothing was measured");
+        assert_eq!((row.points[5].stat.median, row.points[2].x), (2.0, Some(3.0)));
         let row = filled(Row::new("a", "a"), Err("why".to_owned()));
         assert!(row.points.is_empty() && row.unavailable.as_deref() == Some("why"));
     }

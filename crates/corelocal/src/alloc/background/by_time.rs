@@ -9,11 +9,18 @@
 //!   idle      16 MiB of aged           spans of 64 MiB         age what
 //!   caches    memory, 10 ms apart      each, 10 ms apart       is dirty, 500 ms
 //! ```
+//! # Programs that call rarely
+//! A program that wakes twice a second and takes a few objects from its caches would never come to a cold path, nor
+//! often enough for steps of 16 MiB. So, while much is idle:
+//! - The process "ticks": a core's objects are counted, and after some of them the cold path is entered. How many they
+//!   are follows the program: one where 10 ms passed since the last look, twice as many after each look that found
+//!   nothing to do, up to [`MOST_TICK`](slots::MOST_TICK).
+//! - Steps that were due while no thread called are made up for, [`SAVED`] ms of them at most, one in each call.
 //!
 //! # Invariants
-//! 1. A step does not block and takes bounded time, however much is idle. It may run in a signal handler.
-//! 2. The thread that advances `DUE` takes the step. All other state between steps is a hint: if two threads take
-//!    steps at once, memory is still given back once.
+//! 1. A step does not block and takes bounded time, however much is idle. It may run in a signal handler, but not on an
+//!    alternate stack, which is short: without optimisations a step takes 12 KiB.
+//! 2. The thread that holds `STEPS` takes the step; others go on without one. All other state is a hint.
 //! 3. Nothing happens in a child of vfork, which shares its parent's memory and ends soon.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,19 +34,23 @@ use crate::alloc::core_cache::{all, slots};
 use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::range::Range;
 use crate::alloc::page_heap::{self, pressure};
-use crate::sys::in_vfork_child;
 use crate::sys::kernel_clock::coarse_milliseconds;
+use crate::sys::try_lock::TryLock;
+use crate::sys::{in_vfork_child, is_on_signal_stack};
 
 /// Milliseconds from the end of a round to the next round.
 const PERIOD: u64 = 500;
 /// Milliseconds between steps.
 const PAUSE: u64 = 10;
+/// Milliseconds whose steps are made up for if no thread called meanwhile.
+const SAVED: u64 = 80;
 /// Bytes that a step gives back, plus the rest of a run.
 const MOST: usize = 16 << 20;
 /// Chunks whose spans a step examines.
 const MOST_CHUNKS: usize = 1024;
-/// Idle bytes from which on the cold path is made to run regularly ("ticks").
+/// Bytes that may be idle, from which on the cold path is made to run regularly ("ticks"), and down to which it is.
 const WORTH_TICKS: usize = 32 << 20;
+const STILL_WORTH_TICKS: usize = 4 << 20;
 /// Rounds for which ticking lasts at most, and milliseconds until it may begin again. Memory that is still idle after
 /// that is in fact used now and then.
 const MOST_TICKED: usize = 8;
@@ -47,8 +58,12 @@ const NOT_TICKED: u64 = 30_000;
 /// After this many rounds without anything to give back, caches are left alone.
 const PATIENCE: usize = 4;
 
+/// Held by the thread that takes a step. (2)
+static STEPS: TryLock = TryLock::new();
 /// The time at which the next step is due, in milliseconds of the clock.
 static DUE: AtomicU64 = AtomicU64::new(0);
+/// The time of the last look at the clock.
+static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// The time at which ticking was last switched on or off; 0 if it never was.
 static TICKED: AtomicU64 = AtomicU64::new(0);
 static IS_TICKED: AtomicBool = AtomicBool::new(false);
@@ -71,20 +86,21 @@ const R: Ordering = Ordering::Relaxed;
 ///
 /// For the hook of [`set_cold_hook`](crate::alloc::set_cold_hook), in a process without a thread that calls
 /// [`release_idle`](crate::alloc::release_idle). A call reads a clock. Twice a second, and every 10 ms while there is
-/// more to give back, it takes a step of 16 MiB, and at most 4 MiB more. May be called anywhere, including signal
-/// handlers. [The target](crate::alloc::set_target) is respected, except [under
-/// pressure](crate::alloc::watch_pressure).
+/// more to give back, it takes a step of 16 MiB, and at most 4 MiB more; if no thread called for longer, up to 8 calls in
+/// a row take one. May be called anywhere, including signal handlers;
+/// on an alternate signal stack, which is short, it takes no step. [The target](crate::alloc::set_target) is
+/// respected, except [under pressure](crate::alloc::watch_pressure).
 ///
-/// While at least 32 MiB are idle, the objects of each class are counted, for at most 8 such rounds every 30 s. The
-/// hook is then called at least once in 256 allocations of a class, even if no cache becomes empty or full. This
-/// costs these calls of `malloc` as much as `stats` in `CORELOCAL_MALLOC`. Memory that is idle while the program
-/// neither allocates nor frees stays.
+/// From the moment when 32 MiB are idle, or in spans that objects were freed of, until they are less than 4 MiB, the
+/// objects of each class are counted, for at most 8 such rounds every 30 s. The hook is then called even if no cache becomes empty or full: at least once in 256
+/// allocations of a class, and more often in a program that allocates rarely. This costs these calls of `malloc` as
+/// much as `stats` in `CORELOCAL_MALLOC`. Memory that is idle while the program neither allocates nor frees stays.
 ///
 /// ```
 /// use corelocal::alloc;
 ///
-/// // A program of one thread whose memory goes back all the same.
-/// alloc::set_cold_hook(32 << 20, |_| _ = alloc::release_by_time());
+/// // As without a hook, from half as much memory on.
+/// alloc::set_cold_hook(16 << 20, |_| _ = alloc::release_by_time());
 /// # alloc::set_cold_hook(usize::MAX, |_| ());
 /// ```
 pub fn release_by_time() -> usize {
@@ -94,9 +110,11 @@ pub fn release_by_time() -> usize {
     // Relaxed: the memory that steps work on has its own orderings.
     let Some(range) = Range::get() else { return 0 };
     look_at_ticks(range, now, is_due);
-    if !is_due || in_vfork_child() || DUE.compare_exchange(due, now + PAUSE, R, R).is_err() {
+    if !is_due || in_vfork_child() || is_on_signal_stack() {
         return 0;
     }
+    let Some(_mine) = STEPS.try_lock() else { return 0 };
+    DUE.store(due.clamp(now.saturating_sub(SAVED), now) + PAUSE, R);
     let (bytes, next) = step(range, NEXT.load(R));
     NEXT.store(next, R);
     if next == BEGIN {
@@ -108,7 +126,16 @@ pub fn release_by_time() -> usize {
 /// Makes the cold path run regularly while much memory is idle, within limits.
 fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     let (is_ticked, since) = (IS_TICKED.load(R), TICKED.load(R));
-    let is_much = page_heap::idle_bytes(range) >= WORTH_TICKS;
+    let looked = LOOKED.load(R);
+    if looked != now {
+        LOOKED.store(now, R);
+    }
+    if is_ticked {
+        slots::set_tick_distance(now.abs_diff(looked) >= PAUSE, is_due);
+    }
+    let thinned = range.header().thinned.load(R) * CHUNK;
+    let least = if is_ticked { STILL_WORTH_TICKS } else { WORTH_TICKS };
+    let is_much = page_heap::idle_bytes(range) + thinned >= least;
     // Whether a target keeps the memory can be seen only in all words of the bitmaps, which is too much work for each
     // call. If one does, the process ticks until a step is due, and then not for a while.
     let is_wanted = is_much && !(is_due && is_kept(range));

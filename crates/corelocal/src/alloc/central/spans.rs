@@ -125,7 +125,7 @@ impl Spans {
             self.take_off(place, record, before);
             self.put_on(place, record, chunk, list);
             if list != 0 && list < before {
-                count_thinned(place.range, 1);
+                count_thinned(place.range, shape.chunks);
             }
         }
     }

@@ -22,7 +22,8 @@ const R: Ordering = Ordering::Relaxed;
 pub(in crate::alloc) struct Look {
     /// Bytes given back.
     pub(in crate::alloc) bytes: usize,
-    /// Spans with something to give back that were left alone: they were not idle, or their lock was contended.
+    /// The chunks of spans with something to give back that were left alone: they were not idle, or their lock was
+    /// contended.
     pub(in crate::alloc) left: usize,
 }
 

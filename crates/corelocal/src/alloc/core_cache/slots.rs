@@ -8,7 +8,7 @@
 //! (`debug/instrumented.rs`).
 //!
 //! A process that waits for memory to become old enough to be released, and has no background thread, counts for that
-//! time: the cold path then runs at least once in [`TICK`] objects of a class, and looks at the clock
+//! time: the cold path then runs at least once in [`MOST_TICK`] objects of a class, and looks at the clock
 //! (`background/by_time.rs`).
 //!
 //! # Invariants
@@ -21,7 +21,7 @@
 //!    once set. `FREED` has the same slots or none; in checking mode it has none.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::CoreCache;
 use super::memory;
@@ -141,8 +141,25 @@ pub(in crate::alloc) fn count_push(class: usize) {
     }
 }
 
-/// The number of objects of a class that a core allocates between two looks at the clock, in a process that ticks.
-const TICK: u64 = 256;
+/// The most objects of a class that a core allocates between two looks at the clock, in a process that ticks.
+pub(in crate::alloc) const MOST_TICK: u64 = 256;
+/// The number of objects that it allocates between the next two.
+static TICK: AtomicU64 = AtomicU64::new(1);
+
+/// Adapts the distance between two looks to the program: one object if the last look was `long_ago`, and twice as many as
+/// now if the look found nothing to do.
+pub(in crate::alloc) fn set_tick_distance(long_ago: bool, is_due: bool) {
+    let now = TICK.load(R);
+    let next = match (long_ago, is_due) {
+        (true, _) => 1,
+        (false, true) => now,
+        (false, false) => MOST_TICK.min(now * 2),
+    };
+    // No store unless necessary: all cores read it.
+    if next != now {
+        TICK.store(next, R);
+    }
+}
 
 /// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.
 #[cold]
@@ -166,13 +183,13 @@ pub(in crate::alloc) fn has_ticked(class: usize) -> bool {
         let left = core_cache.left(class);
         let seen = left.load(R);
         // Sections do not change values of 0 and 1 (`layout/stack.rs`, 4).
-        return seen <= 1 && left.compare_exchange(seen, TICK, R, R).is_ok();
+        return seen <= 1 && left.compare_exchange(seen, TICK.load(R), R, R).is_ok();
     }
     // Without sections, every call comes here, and nothing else counts down.
     leased(|core_cache| {
         let left = core_cache.left(class);
         let seen = left.load(R);
-        left.store(if seen <= 1 { TICK } else { seen - 1 }, R);
+        left.store(if seen <= 1 { TICK.load(R) } else { seen - 1 }, R);
         seen <= 1
     })
     .unwrap_or(false)

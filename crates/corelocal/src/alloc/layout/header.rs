@@ -42,7 +42,8 @@ pub(in crate::alloc) struct Header {
     pub(in crate::alloc) refused_at: AtomicUsize,
     /// For each node, the chunks up to the highest one ever used; summed.
     pub(in crate::alloc) high: AtomicUsize,
-    /// Spans that lost objects since the last check, or that were not idle then (`central/thinned.rs`).
+    /// The chunks of spans that lost objects since the last check, or that were not idle then
+    /// (`central/thinned.rs`).
     pub(in crate::alloc) thinned: AtomicUsize,
     /// The thread that sleeps until there is memory to give back.
     pub(in crate::alloc) sleeper: Sleeper,

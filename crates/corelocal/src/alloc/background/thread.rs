@@ -9,18 +9,19 @@
 //! - It never has a real-time policy: it may use a cpu for milliseconds, while the locks that it takes are held for
 //!   tens of nanoseconds each.
 //! - It has a descriptor table of its own, or opens files only when it starts.
-//! - It may run on all cpus that the process could use when the library was loaded, not only where the thread that
-//!   created it is pinned.
+//! - It may run on all cpus that the process could use at its start, not only where the thread that created it is
+//!   pinned.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use corelocal::alloc;
-use corelocal::sys::without_libc;
-
-use super::options::Options;
+use crate::alloc::page_heap::huge::use_huge_pages;
+use crate::alloc::page_heap::pressure::watch_pressure;
+use crate::alloc::{config, release_idle, wait_for_idle};
+use crate::sys::kernel_clock::nanoseconds;
+use crate::sys::process_id;
 
 const PERIOD: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Periods without anything to give back after which the thread sleeps until there is something.
@@ -33,7 +34,7 @@ const HUGE_PERIODS: u32 = 4;
 const CHILDS_TIME: libc::time_t = 60;
 
 /// Starts the thread; false if libc or the kernel refuses. `errno` may change.
-pub(crate) fn make() -> bool {
+pub(super) fn make() -> bool {
     let mut thread = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::uninit();
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -60,7 +61,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     leave_real_time();
     Cpus::leave_pin();
     let has_own_files = has_own_files();
-    let huge_pages = Options::get().huge_pages() && look_at_forks();
+    let huge_pages = config::makes_huge_pages() && look_at_forks();
     let mut quiet = 0;
     let mut not_before = if is_child() { now() + CHILDS_TIME } else { 0 };
     let (mut made, mut periods) = (false, 0u32);
@@ -68,39 +69,39 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         // SAFETY: a valid time.
         unsafe { libc::nanosleep(&PERIOD, null_mut()) };
         if has_own_files {
-            alloc::watch_pressure();
+            watch_pressure();
         }
-        let released = alloc::release_idle();
+        let released = release_idle();
         // Relaxed: a fork that is seen late is seen in the next period.
         if FORKED.swap(false, Ordering::Relaxed) {
             not_before = now() + CHILDS_TIME;
         }
         periods = periods.wrapping_add(1);
         if periods % HUGE_PERIODS == 0 {
-            made = huge_pages && now() >= not_before && alloc::use_huge_pages();
+            made = huge_pages && now() >= not_before && use_huge_pages();
         }
         let is_quiet = released == 0 && !made;
         quiet = if is_quiet { quiet + 1 } else { 0 };
         if quiet >= PATIENCE {
             // Returns at once if something is idle.
-            alloc::wait_for_idle();
+            wait_for_idle();
             quiet = 0;
         }
     }
 }
 
-/// The process that loaded the library.
-static LOADED_BY: AtomicU32 = AtomicU32::new(0);
+/// The process that began.
+static BEGAN_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Records the process that loads the library.
-pub(crate) fn at_load() {
-    LOADED_BY.store(without_libc::process_id(), Ordering::Relaxed);
+/// Records what the thread needs to know of the process's start.
+pub(super) fn at_start() {
+    BEGAN_IN.store(process_id(), Ordering::Relaxed);
     Cpus::remember();
 }
 
-/// Returns `true` if this process was forked after the library was loaded.
+/// Returns `true` if this process was forked after that.
 fn is_child() -> bool {
-    LOADED_BY.load(Ordering::Relaxed) != without_libc::process_id()
+    BEGAN_IN.load(Ordering::Relaxed) != process_id()
 }
 
 /// Whether there was a fork since the thread's last check.
@@ -150,7 +151,7 @@ fn has_own_files() -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, CLOSE_RANGE_UNSHARE) == 0 }
 }
 
-/// A cpu set in the kernel's format: that of the process's first thread when the library was loaded.
+/// A cpu set in the kernel's format: that of the process's first thread at the start.
 struct Cpus {
     /// Its length in bytes; 0 if it is not known.
     len: AtomicI64,
@@ -166,7 +167,7 @@ impl Cpus {
     /// Records where the process may run. No thread has pinned its first thread yet.
     fn remember() {
         let mut words = [0; CPU_WORDS];
-        let len = Cpus::ask(without_libc::process_id() as libc::pid_t, &mut words);
+        let len = Cpus::ask(process_id() as libc::pid_t, &mut words);
         CPUS.words.iter().zip(words).for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
         CPUS.len.store(len, Ordering::Relaxed);
     }
@@ -194,6 +195,6 @@ impl Cpus {
 }
 
 /// Returns the seconds of the monotonic clock.
-pub(crate) fn now() -> libc::time_t {
-    (without_libc::nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
+pub(super) fn now() -> libc::time_t {
+    (nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
 }

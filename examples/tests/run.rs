@@ -99,7 +99,6 @@ fn heap_profile() {
     if text.contains("no profile") {
         return eprintln!("skipped: heap_profile: the malloc has no critical sections here");
     }
-    assert!(text.contains("the profile is written"), "{text}");
     let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().collect();
     assert!(files.iter().any(|file| file.file_name().to_string_lossy().ends_with(".heap")));
 }

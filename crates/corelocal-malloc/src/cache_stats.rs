@@ -13,10 +13,8 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use corelocal::alloc;
-use corelocal::sys::process_id;
-
-use super::options;
-use super::text_output::Out;
+use corelocal::alloc::reports::Out;
+use corelocal::sys::without_libc::{is_foreign, process_id, variable};
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -34,9 +32,11 @@ const MOST_FILES: u32 = 100;
 
 /// Reads whether a file is wanted.
 pub(crate) fn at_load() {
-    let Some(prefix) = options::words().find_map(|word| word.strip_prefix(b"tally:")) else {
-        return;
-    };
+    // SAFETY: used before anything can change the environment.
+    let value = unsafe { variable(c"CORELOCAL_MALLOC") };
+    let words = value.filter(|_| !is_foreign()).unwrap_or_default().to_bytes();
+    let mut words = words.split(|byte| *byte == b',');
+    let Some(prefix) = words.find_map(|word| word.strip_prefix(b"tally:")) else { return };
     // A prefix that is too long is cut; its folder then usually does not exist, and no file is written.
     for (byte, given) in PREFIX.iter().zip(prefix).take(PREFIX_BYTES - 1) {
         byte.store(*given, R);

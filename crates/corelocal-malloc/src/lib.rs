@@ -4,10 +4,8 @@
 //!   c.rs              malloc, free and the rest of C's functions, with errno as in glibc
 //!   cxx.rs            the operators new and delete
 //!   info.rs           mallinfo2, malloc_info and the like, and corelocal_malloc_stats
-//!   profile.rs        heap profiles
+//!   profile.rs        corelocal_malloc_profile
 //!   cache_stats.rs    cache statistics, in a file for the process that started the program
-//!   signals.rs        signals that ask for statistics or a profile
-//!   options.rs        CORELOCAL_MALLOC in the environment
 //!   process.rs        vfork
 //! ```
 //!
@@ -19,12 +17,10 @@ mod c;
 mod cache_stats;
 mod cxx;
 mod info;
-mod options;
 mod process;
 mod profile;
-mod signals;
-mod stats_format;
-mod text_output;
+
+use corelocal::alloc::{allow_background, reports};
 
 /// Runs when the library is loaded; everything works before that, too.
 #[used]
@@ -32,9 +28,8 @@ mod text_output;
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         cxx::at_load();
-        corelocal::alloc::allow_background();
-        info::at_load();
-        signals::at_load();
+        allow_background();
+        reports::begin();
         cache_stats::at_load();
     }
     at_load
@@ -45,9 +40,7 @@ static AT_LOAD: extern "C" fn() = {
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".fini_array"))]
 static AT_EXIT: extern "C" fn() = {
     extern "C" fn at_exit() {
-        info::at_exit();
-        corelocal::alloc::verify();
-        profile::dump();
+        reports::end();
         cache_stats::at_exit();
     }
     at_exit

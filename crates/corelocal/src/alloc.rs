@@ -89,11 +89,10 @@
 //! ```
 //!
 //! # Environment
-//! `CORELOCAL_MALLOC=check` checks every object, `guard` a random selection (`debug/`, docs/malloc.md).
-//! `count`, `profile`, `profile-rate`, `nodes` and `resident` work as in `libcorelocal_malloc.so`, except that no
-//! file is written when the program ends: see [`profile::dump_next`]. So do `background`, `hugepages` and `pressure`,
-//! without [`CoreLocal::with_background`] as well. `stats` and `stats-signal` only enable the counts that [`stats()`]
-//! returns. `tally` and `profile-signal` have no effect here.
+//! `CORELOCAL_MALLOC` is a list of words, read at the first allocation: `background:yes`, `resident:SIZE`, `stats`,
+//! `check`, `guard`, `profile` and others. They mean what they mean for `libcorelocal_malloc.so` (docs/malloc.md), except
+//! for `tally`, which that library alone knows. `check` checks every object, `guard` a random selection (`debug/`).
+//! What is wanted at the program's end is written by `atexit`. `corelocal heap PROGRAM` makes a heap profile.
 //!
 //! # Invariants
 //! 1. An object is in exactly one place: in use by the program, on a core's stack, in a depot, on an orphan list, in
@@ -114,6 +113,8 @@ mod hook;
 mod layout;
 mod page_heap;
 mod random;
+#[doc(hidden)]
+pub mod reports;
 mod resize;
 #[doc(hidden)]
 pub mod testing;

@@ -1,4 +1,5 @@
-//! A program that is run with corelocal's malloc and a profile, with all processes that come of it.
+//! A program that is run with corelocal's malloc and a profile, with all processes that come of it. A Rust program with
+//! `CoreLocal` has that malloc already.
 //!
 //! Each of them writes its profile when it ends, into a folder that is there for this alone; when it is over because
 //! of the time, the program is asked for one by a signal first. A program that runs for a while is told to write one also
@@ -19,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use corelocal_support::mallocs::library;
+use corelocal_support::mallocs::{Malloc, library};
 use corelocal_support::output::path_line;
 use corelocal_support::process::ending::{PATIENCE, code, signal, signal_with};
 use corelocal_support::process::folder::Folder;
@@ -57,10 +58,14 @@ pub struct Looked {
 pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     let before = std::env::var("CORELOCAL_MALLOC").unwrap_or_default();
     let words = |folder: &Path| words(&before, folder, args.options.rate);
-    let malloc = library::ours().map_err(Refusal::unable)?;
     let (program, arguments) =
         args.target.split_first().context("no program was given").map_err(Refusal::unable)?;
     let program = Program::find(program)?;
+    // Its own malloc writes the profile. Preloaded, another one would write one of the few objects of C.
+    let malloc = match program.has_core_local() {
+        true => Malloc::of_libc(),
+        false => library::ours().map_err(Refusal::unable)?,
+    };
     program.takes(&malloc)?;
     may_be_profiled(&before).map_err(Refusal::unable)?;
     let folder = Folder::with_room("heap").map_err(Refusal::unable)?;

@@ -150,6 +150,11 @@ impl Program {
         symbols::malloc_inside(&self.interpreter().ok()?)
     }
 
+    /// Returns `true` if it is a Rust program with our malloc as `CoreLocal`.
+    pub fn has_core_local(&self) -> bool {
+        self.interpreter().is_ok_and(|program| symbols::has_core_local(&program))
+    }
+
     /// Returns the program itself, or the one that runs it if it is a script; through env(1), too.
     fn interpreter(&self) -> Result<PathBuf, Refusal> {
         let mut path = self.path.clone();

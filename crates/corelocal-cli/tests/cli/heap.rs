@@ -113,6 +113,31 @@ fn check(answer: &Value) {
     assert!(!text.contains("corelocal::alloc") && !text.contains("libpreload"), "{answer:#}");
 }
 
+/// A Rust program with `CoreLocal` is run without anything preloaded, and writes its own profile.
+#[test]
+fn a_program_with_core_local_is_told_of() {
+    const TEST: &str = "a_program_with_core_local_is_told_of";
+    let this = env::current_exe().expect("a path of this test");
+    let program = this.ancestors().nth(2).expect("a target directory").join("heap_profile");
+    if !program.exists() {
+        return skip(TEST, "the example is not built: test corelocal-examples, too");
+    }
+    if !cfg!(target_arch = "x86_64") {
+        return skip(TEST, "stacks are not known here");
+    }
+    let program = program.to_str().expect("text");
+    let options = ["heap", "--json", "--rate", "4K", "-o", "heap.json", program];
+    let done = Call::new(&options).done();
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.out.contains("20000 entries"), "{}", done.out);
+    let answer = json(&done.read("heap.json"));
+    let text = answer.to_string();
+    assert!(text.contains("fill_cache") && text.contains("fill_names"), "{answer:#}");
+    assert!(!text.contains("corelocal::alloc"), "{answer:#}");
+    let bytes = answer["processes"][0]["bytes"].as_f64().expect("bytes");
+    assert!((3e6..9e6).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn a_program_is_run_and_told_of() {
     let Some(library) = library("a_program_is_run_and_told_of") else { return };

@@ -1,4 +1,5 @@
-//! Whether a program brings a function itself: then the dynamic loader takes that one, whatever is preloaded.
+//! Whether a program brings a function itself, then the dynamic loader takes that one, whatever is preloaded; or our
+//! malloc as `CoreLocal`.
 //!
 //! The loader looks a name up in the program first, among its dynamic symbols; they are found here by way of the
 //! section headers, which strip(1) leaves. A program without section headers brings nothing, as far as is seen.
@@ -26,6 +27,24 @@ pub fn malloc_inside(program: &Path) -> Option<&'static str> {
         true => Some("is linked statically"),
         false => brings().then_some("defines malloc itself (one is linked into it)"),
     }
+}
+
+/// The section that programs with `CoreLocal` have (`corelocal::alloc`).
+const INSIDE: &[u8] = b".corelocal.malloc";
+
+/// Returns `true` if a Rust program has our malloc as `CoreLocal`, and so reads `CORELOCAL_MALLOC` itself.
+pub fn has_core_local(program: &Path) -> bool {
+    let Ok(file) = elf::open(program).map(ReadCache::new) else { return false };
+    match FileKind::parse(&file) {
+        Ok(FileKind::Elf64) => has_section::<FileHeader64<Endianness>>(&file).unwrap_or(false),
+        _ => false,
+    }
+}
+
+fn has_section<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> object::Result<bool> {
+    let head = H::parse(file)?;
+    let sections = head.sections(head.endian()?, file)?;
+    Ok(sections.section_by_name(head.endian()?, INSIDE).is_some())
 }
 
 /// Returns `true` if the program of this file defines the function for the dynamic loader. What is no ELF file does

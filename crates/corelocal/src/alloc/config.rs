@@ -3,7 +3,9 @@
 //! It is decided before the first object is cached on a core, and holds for the whole process and its forked children.
 //!
 //! ```text
-//!   stats, stats:json, stats-signal:N,
+//!   stats, stats:json     writes statistics when the program ends (`reports.rs`), and counts for them
+//!   stats-signal:N        writes them at this signal
+//!   profile-signal:N      writes a profile at this signal
 //!   count                 counts allocations and frees, for statistics
 //!   check                 surrounds all objects with canaries and checks them (`debug/check.rs`)
 //!   guard, guard:N        puts one object in N on pages of its own (`debug/guard.rs`)
@@ -15,12 +17,13 @@
 //!   hugepages:no          that thread makes no huge pages
 //! ```
 //! Words are separated by commas. Those that nothing knows are reported on standard error (`sys/process/words.rs`);
-//! those of the preloaded library are known, too.
+//! `tally` of the preloaded library is known, too.
 //!
 //! # Invariants
 //! 1. `MODES` changes from `UNREAD` to its final value once. All other values are stored before it.
 //! 2. Until then every other value says that nothing was asked for.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::chunk::CHUNK;
@@ -55,6 +58,8 @@ static NODES: AtomicU32 = AtomicU32::new(0);
 static RESIDENT: AtomicUsize = AtomicUsize::new(0);
 static IS_PRESSURE_IGNORED: AtomicBool = AtomicBool::new(false);
 static IS_WITHOUT_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
+/// A [`Reports`].
+static REPORTS: AtomicU32 = AtomicU32::new(0);
 /// A [`Background`].
 static BACKGROUND: AtomicU8 = AtomicU8::new(Background::Several as u8);
 /// One byte in this many is sampled; 0 without a profile.
@@ -70,6 +75,63 @@ static EARLY_CHUNKS: AtomicUsize = AtomicUsize::new(UNSET);
 const UNSET: usize = usize::MAX;
 
 const R: Ordering = Ordering::Relaxed;
+
+/// The reports that were asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Reports(u32);
+
+const STATS: u32 = 1;
+const JSON: u32 = 2;
+/// Bit positions of the signal numbers, of 8 bits each.
+const PROFILE_SIGNAL: u32 = 16;
+const STATS_SIGNAL: u32 = 24;
+
+impl Reports {
+    /// Returns `true` if any was asked for, profiles at the end apart.
+    pub(super) fn is_any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Returns `true` if statistics are to be written at the end.
+    pub(super) fn is_stats(self) -> bool {
+        self.0 & (STATS | JSON) != 0
+    }
+
+    /// Returns `true` if statistics are to be JSON.
+    pub(super) fn is_json(self) -> bool {
+        self.0 & JSON != 0
+    }
+
+    /// Returns the signal that asks for a profile.
+    pub(super) fn profile_signal(self) -> Option<c_int> {
+        self.signal(PROFILE_SIGNAL)
+    }
+
+    /// Returns the signal that asks for statistics.
+    pub(super) fn stats_signal(self) -> Option<c_int> {
+        self.signal(STATS_SIGNAL)
+    }
+
+    fn signal(self, at: u32) -> Option<c_int> {
+        Some((self.0 >> at & 0xff) as c_int).filter(|signal| *signal > 0)
+    }
+
+    /// Returns these, and the one of a word. Of two signals for one purpose the first counts.
+    fn and(self, word: &[u8]) -> Reports {
+        let signal = |name: &[u8], at: u32| {
+            let number = word.strip_prefix(name).and_then(signal);
+            number.filter(|_| self.signal(at).is_none()).map(|number| (number as u32) << at)
+        };
+        let more = match word {
+            b"stats" => STATS,
+            b"stats:json" => JSON,
+            _ => signal(b"profile-signal:", PROFILE_SIGNAL)
+                .or_else(|| signal(b"stats-signal:", STATS_SIGNAL))
+                .unwrap_or(0),
+        };
+        Reports(self.0 | more)
+    }
+}
 
 /// The processes that get a background thread. The highest one that was asked for counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,6 +256,11 @@ pub(super) fn is_pressure_ignored() -> bool {
     IS_PRESSURE_IGNORED.load(R)
 }
 
+/// Returns the reports that were asked for.
+pub(super) fn reports() -> Reports {
+    Reports(REPORTS.load(R))
+}
+
 /// Returns which processes get a background thread.
 pub(super) fn background() -> Background {
     Background::ALL[usize::from(BACKGROUND.load(R))]
@@ -229,7 +296,7 @@ pub(super) fn early_chunks() -> usize {
     }
 }
 
-/// All words, here and in the preloaded library (`corelocal-malloc/src/options.rs`).
+/// All words. `tally` is the preloaded library's alone (`corelocal-malloc/src/cache_stats.rs`).
 static VARIABLE: Variable = Variable::new(
     c"CORELOCAL_MALLOC",
     &[
@@ -271,6 +338,7 @@ fn read() -> Option<Modes> {
     // Checking and profiling exclude each other: both determine an object's place.
     let modes = if modes.checks() { Modes(modes.0 & !PROFILE) } else { modes };
     words.clone().for_each(note);
+    REPORTS.store(words.clone().fold(Reports(0), Reports::and).0, R);
     if modes.profiles() {
         let rate = words.clone().find_map(|word| bytes(word.strip_prefix(b"profile-rate:")?));
         PROCESS.store(process_id(), R);

@@ -24,6 +24,7 @@ use super::layout::class::{self, ALIGNED, CLASSES};
 use super::layout::range::{Range, kind_of};
 use super::layout::stack;
 use super::page_heap::large::deallocate_other;
+use super::reports::begin_in_program;
 use super::{config, hook};
 
 /// Called when out of memory: returns null, and may do something else, such as set `errno`.
@@ -39,15 +40,17 @@ pub(super) fn pop(at: usize, align: usize, size: usize, missing: Missing) -> *mu
     pop_or(at, align, size, missing, pop_cold)
 }
 
-/// Does what [`pop`] does, for a program that [allows a background thread](allow_background).
+/// Does what [`pop`] does, for a program that has this malloc inside: the cold path [begins](begin_in_program) what the
+/// environment asks for, and may [allow a background thread](allow_background).
 #[inline(always)]
-pub(super) fn pop_with_background(
+pub(super) fn pop_in_program(
     at: usize,
-    align: usize,
     size: usize,
     missing: Missing,
+    background: bool,
 ) -> *mut u8 {
-    pop_or(at, align, size, missing, pop_cold_with_background)
+    let cold = if background { pop_cold_with_background } else { pop_cold_in_program };
+    pop_or(at, ALIGNED, size, missing, cold)
 }
 
 /// The cold path of an allocation of this alignment and size.
@@ -122,6 +125,13 @@ extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
 #[inline(never)]
 extern "C" fn pop_cold_with_background(align: usize, size: usize, missing: Missing) -> *mut u8 {
     allow_background();
+    pop_cold_in_program(align, size, missing)
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn pop_cold_in_program(align: usize, size: usize, missing: Missing) -> *mut u8 {
+    begin_in_program();
     pop_cold(align, size, missing)
 }
 

@@ -57,8 +57,10 @@ unsafe impl GlobalAlloc for CoreLocal {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let stack = class::stack_of_size(layout.size());
-        match stack.filter(|_| self.is_with_background && layout.align() <= ALIGNED) {
-            Some(stack) => front::pop_with_background(stack, ALIGNED, layout.size(), null),
+        match stack.filter(|_| layout.align() <= ALIGNED) {
+            Some(stack) => {
+                front::pop_in_program(stack, layout.size(), null, self.is_with_background)
+            }
             None => allocate_aligned(layout.align(), layout.size()),
         }
     }

@@ -4,7 +4,21 @@ use core::alloc::{GlobalAlloc, Layout};
 
 /// As a `#[global_allocator]`, the system's allocator. On Linux this is corelocal's malloc.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CoreLocal;
+pub struct CoreLocal {
+    /// Not a tuple, whose constructor would have the constant's name.
+    nothing: (),
+}
+
+/// The allocator.
+#[allow(non_upper_case_globals, reason = "as on Linux, where it reads like a unit struct")]
+pub const CoreLocal: CoreLocal = CoreLocal { nothing: () };
+
+impl CoreLocal {
+    /// Returns the allocator. On Linux it may have a background thread.
+    pub const fn with_background() -> CoreLocal {
+        CoreLocal
+    }
+}
 
 // SAFETY: each call is one of std's allocator.
 unsafe impl GlobalAlloc for CoreLocal {

@@ -7,7 +7,7 @@
 use core::ffi::{c_int, c_void};
 use core::fmt::{self, Write};
 
-use corelocal::sys::{Errno, without_libc, without_sigxfsz};
+use crate::sys::{Errno, without_libc, without_sigxfsz};
 
 /// The time to wait for a non-blocking descriptor that takes nothing, in milliseconds.
 const WAIT_MS: i64 = 1000;
@@ -19,20 +19,23 @@ enum To {
 }
 
 /// A buffered writer. What is not [flushed](Out::flush) is lost.
-pub(crate) struct Out {
+pub struct Out {
     to: To,
     bytes: [u8; 512],
     len: usize,
 }
 
 impl Out {
-    pub(crate) fn to_file(fd: c_int) -> Out {
+    /// Returns a writer to a descriptor.
+    pub fn to_file(fd: c_int) -> Out {
         Out::new(To::File(fd))
     }
 
+    /// Returns a writer to a stream.
+    ///
     /// # Safety
     /// - The stream stays open as long as this is used.
-    pub(crate) unsafe fn to_stream(stream: *mut libc::FILE) -> Out {
+    pub unsafe fn to_stream(stream: *mut libc::FILE) -> Out {
         Out::new(To::Stream(stream))
     }
 
@@ -40,7 +43,11 @@ impl Out {
         Out { to, bytes: [0; 512], len: 0 }
     }
 
-    pub(crate) fn flush(&mut self) -> fmt::Result {
+    /// Writes what is buffered.
+    ///
+    /// # Errors
+    /// When it cannot be written whole.
+    pub fn flush(&mut self) -> fmt::Result {
         let mut rest = &self.bytes[..self.len];
         self.len = 0;
         while !rest.is_empty() {

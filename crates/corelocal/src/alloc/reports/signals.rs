@@ -14,16 +14,16 @@
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 
-use super::options::Options;
-use super::{info, profile};
+use super::{standard_error, write_profile};
+use crate::alloc::config;
 
 /// The value with the signal of profiles: a profile is wanted when another signal ends the process. `corelocal heap` has the
 /// same.
 const PROFILE_AT_END: usize = 0x656e64;
 
 /// Installs the handlers.
-pub(crate) fn at_load() {
-    let options = Options::get();
+pub(super) fn at_load() {
+    let options = config::reports();
     for signal in [options.profile_signal(), options.stats_signal()].into_iter().flatten() {
         handle(signal, came as Handler as usize, libc::SA_RESTART | libc::SA_SIGINFO);
     }
@@ -60,7 +60,7 @@ fn profile_at_end() {
 
 /// Puts the default is in place again.
 extern "C" fn end(signal: c_int) {
-    profile::dump();
+    write_profile();
     // SAFETY: a number. The signal comes when this handler returns.
     unsafe { libc::raise(signal) };
 }
@@ -68,7 +68,7 @@ extern "C" fn end(signal: c_int) {
 extern "C" fn came(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: the thread's own `errno`.
     let errno = unsafe { *libc::__errno_location() };
-    let options = Options::get();
+    let options = config::reports();
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo, with a value if the code says so.
     let is_for_end = unsafe {
         (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr.addr() == PROFILE_AT_END
@@ -77,11 +77,11 @@ extern "C" fn came(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
         if is_for_end {
             profile_at_end();
         } else {
-            profile::dump();
+            write_profile();
         }
     }
     if options.stats_signal() == Some(signal) {
-        info::to_standard_error();
+        standard_error::write_stats();
     }
     // SAFETY: the thread's own `errno`.
     unsafe { *libc::__errno_location() = errno };

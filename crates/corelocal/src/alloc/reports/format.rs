@@ -6,7 +6,7 @@
 
 use core::fmt::{self, Write};
 
-use corelocal::alloc::{self, ClassStats, NodeStats, Stats};
+use crate::alloc::{self, ClassStats, NodeStats, Stats};
 
 /// A number, or a part of a whole, which is printed in percent and omitted if the whole is 0.
 enum Value {
@@ -104,13 +104,13 @@ fn allocated(stats: &Stats) -> u64 {
 }
 
 /// Returns the bytes in use by the program.
-pub(crate) fn in_use(stats: &Stats) -> usize {
+pub fn in_use(stats: &Stats) -> usize {
     let small = stats.classes.iter().map(|class| class.in_use * class.size);
     stats.large_bytes + small.sum::<usize>()
 }
 
 /// Returns the bytes of free objects in caches.
-pub(crate) fn cached(stats: &Stats) -> usize {
+pub fn cached(stats: &Stats) -> usize {
     stats.classes.iter().map(|class| (class.on_cores + class.in_depot) * class.size).sum()
 }
 
@@ -136,7 +136,7 @@ fn put(out: &mut dyn Write, value: &Value, width: usize, none: &str) -> fmt::Res
 }
 
 /// Writes it for people.
-pub(crate) fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
+pub fn write_text(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "corelocal malloc")?;
     for field in &TOTALS {
         write!(out, "  {:<34}", field.text)?;
@@ -170,7 +170,7 @@ fn write_table<'a, T: 'a>(
 }
 
 /// Writes it for programs: one object on each line.
-pub(crate) fn write_json(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
+pub fn write_json(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     write!(out, "{{")?;
     write_members(out, &TOTALS, stats)?;
     write!(out, ",\"classes\":[")?;
@@ -210,7 +210,7 @@ fn write_members<T>(out: &mut dyn Write, fields: &[Field<T>], of: &T) -> fmt::Re
 }
 
 /// Writes it for `malloc_info(3)`: glibc's shape, with elements of our own.
-pub(crate) fn write_xml(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
+pub fn write_xml(out: &mut dyn Write, stats: &Stats) -> fmt::Result {
     writeln!(out, "<malloc version=\"corelocal-1\">")?;
     for class in classes(stats) {
         writeln!(

@@ -1,5 +1,5 @@
 //! `corelocal heap`: heap use by call site, from files that corelocal's malloc wrote, or of a program that is run for
-//! it.
+//! it; and the state of a running process's malloc.
 //!
 //! ```text
 //!   launch.rs      a program, with a folder for the profiles of all processes that it starts
@@ -13,6 +13,8 @@
 //!   diff_text.rs   the table of that
 //!   pprof.rs       a profile for pprof
 //!   flame.rs       a flame graph
+//!   status.rs      the malloc of a running process
+//!   status_text.rs the table of that
 //! ```
 //!
 //! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:
@@ -28,6 +30,8 @@ mod fold;
 mod launch;
 mod pprof;
 mod sites;
+mod status;
+mod status_text;
 mod summary;
 pub(crate) mod text;
 
@@ -66,6 +70,9 @@ struct Compared {
 
 /// Runs the command.
 pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
+    if let Some(process) = args.status {
+        return show_status(process, &args.options);
+    }
     let is_file = args.target.first().is_some_and(|target| file::is_meant(Path::new(target)));
     let files = is_file.then(|| {
         let after_name = std::env::args_os().skip_while(|word| word != "heap");
@@ -140,6 +147,23 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
     }
     let (shown, folded) = fold::fold(&processes);
     place::report(place, text::all(shown, &folded, console::width()), code)
+}
+
+/// Shows the malloc of a running process.
+fn show_status(process: u32, options: &HeapOptions) -> anyhow::Result<ExitCode> {
+    let status = match status::of(process) {
+        Ok(status) => status,
+        Err(why) => {
+            complain(format_args!("{why:#}"));
+            return Ok(ExitCode::from(UNABLE));
+        }
+    };
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&status)? + "\n",
+        false => status_text::all(&status, options.top, console::width()),
+    };
+    let place = Place::of(options.output.as_deref(), false, options.json);
+    place::report(place, text, ExitCode::SUCCESS)
 }
 
 /// Returns what came and went between two files.

@@ -110,6 +110,8 @@ mod fault;
 mod front;
 mod global;
 mod hook;
+#[doc(hidden)]
+pub mod inspect;
 mod layout;
 mod page_heap;
 mod random;

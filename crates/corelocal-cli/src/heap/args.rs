@@ -10,15 +10,21 @@ use clap::{Args, Parser};
 #[derive(Debug, Args)]
 #[command(override_usage = "corelocal heap [OPTIONS] FILE...\n       \
                             corelocal heap --diff BEFORE [OPTIONS] AFTER\n       \
+                            corelocal heap --status PID [--top N] [--json] [-o FILE]\n       \
                             corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub struct HeapArgs {
     /// Files written by a program with corelocal's malloc that was started with CORELOCAL_MALLOC=profile. Without a
     /// slash, only a name that ends in .heap is a file. Or a program to run with that malloc, with its arguments. Its
     /// exit code is passed on, and the report goes to standard error. With --json and without --output that goes to
     /// standard output, and the program's output to standard error
-    #[arg(value_name = "FILE|PROGRAM", required = true)]
+    #[arg(value_name = "FILE|PROGRAM", required_unless_present = "status")]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
+    /// Show the malloc of a running process: what is in use, in caches, idle and resident, by size class, and its
+    /// options. The process does nothing for it. Takes the rights of a debugger
+    #[arg(long, value_name = "PID", conflicts_with_all = ["target", "diff", "time", "peak"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub status: Option<u32>,
     /// The options.
     #[command(flatten)]
     pub options: HeapOptions,
@@ -52,7 +58,7 @@ pub struct HeapOptions {
     /// Show the difference from this older profile of the same program; for files
     #[arg(long, value_name = "BEFORE")]
     pub diff: Option<PathBuf>,
-    /// The number of call sites to show
+    /// The number of call sites to show, or of size classes
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write a profile for pprof (`go tool pprof FILE`)

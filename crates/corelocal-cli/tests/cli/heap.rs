@@ -138,6 +138,71 @@ fn a_program_with_core_local_is_told_of() {
     assert!((3e6..9e6).contains(&bytes), "{bytes}");
 }
 
+/// A process that runs, started without a word for it.
+#[test]
+fn a_running_process_is_read() {
+    const TEST: &str = "a_running_process_is_read";
+    let Some(library) = library(TEST) else { return };
+    let mut program = Command::new(env::current_exe().expect("this program"));
+    program.args([PROGRAM, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "stays");
+    program.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", "resident:1G,pressure:no");
+    let mut child = program.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    while !crate::line(&mut lines).contains("held") {}
+    let process = child.id().to_string();
+    let done = corelocal(&["heap", "--status", &process, "--json"]);
+    let text = corelocal(&["heap", "--status", &process, "--top", "2"]);
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
+    if done.err.contains("rights of a debugger") {
+        return skip(TEST, "this user may not read the memory of another process");
+    }
+    assert_eq!(done.code, Some(0), "{}", done.whole());
+    let answer = json(&done.out);
+    let malloc = &answer["mallocs"][0];
+    assert_eq!(answer["mallocs"].as_array().map(Vec::len), Some(1), "{answer:#}");
+    let bytes = |of: &Value| of.as_u64().expect("a number") as usize;
+    assert!((95 * MIB..140 * MIB).contains(&bytes(&malloc["in_use"])), "{answer:#}");
+    assert!(bytes(&malloc["resident"]) >= 95 * MIB, "{answer:#}");
+    assert!(bytes(&answer["resident"]) >= bytes(&malloc["resident"]), "{answer:#}");
+    let classes = malloc["classes"].as_array().expect("classes");
+    // Of 104 bytes each.
+    let of_sixty = classes.iter().find(|class| bytes(&class["size"]) == 112).expect("a class");
+    let (in_use, wanted) = (bytes(&of_sixty["in_use"]), 60 * MIB / 104);
+    assert!((wanted..wanted + 1000).contains(&in_use), "{in_use} of {wanted}");
+    assert!(bytes(&of_sixty["span_bytes"]) >= 60 * MIB, "{of_sixty:#}");
+    let options = &malloc["options"];
+    assert_eq!(
+        (options["target"].as_u64(), options["pressure"].as_bool()),
+        (Some(1 << 30), Some(false))
+    );
+    assert_eq!(options["background"].as_str(), Some("several"), "{options:#}");
+    assert!(
+        text.out.contains("in caches") && text.out.contains("more classes: --top"),
+        "{}",
+        text.out
+    );
+    let gone = corelocal(&["heap", "--status", &process]);
+    assert_eq!(gone.code, Some(3), "{}", gone.whole());
+    assert!(gone.err.contains("there is no process"), "{}", gone.err);
+}
+
+#[test]
+fn a_process_with_another_malloc_is_refused() {
+    let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
+    let done = corelocal(&["heap", "--status", &child.id().to_string()]);
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
+    assert_eq!(done.code, Some(3), "{}", done.whole());
+    if done.err.contains("rights of a debugger") {
+        return skip(
+            "a_process_with_another_malloc_is_refused",
+            "this user may not read another process",
+        );
+    }
+    assert!(done.err.contains("does not use corelocal's malloc"), "{}", done.err);
+}
+
 #[test]
 fn a_program_is_run_and_told_of() {
     let Some(library) = library("a_program_is_run_and_told_of") else { return };

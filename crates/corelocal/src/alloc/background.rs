@@ -18,10 +18,10 @@
 //!    out (`layout/sleeper.rs`): spans that lost objects since the last scan, and spans that the scan left alone
 //!    because they were not idle.
 
-mod by_itself;
+pub(super) mod by_itself;
 mod by_time;
 mod reclaim;
-mod target;
+pub(super) mod target;
 mod thin_out;
 mod thread;
 

@@ -46,13 +46,14 @@ use spans::Spans;
 use thinning::Look;
 
 /// The middle end of one class on one node. All bytes 0 is an empty one.
+#[repr(C)]
 pub(super) struct Central {
     lock: TryLock,
     orphans: Orphans,
     returned: Returned,
     spans: Spans,
     /// Objects in the depot.
-    count: AtomicUsize,
+    pub(super) count: AtomicUsize,
     /// Number of operations on the depot, to detect that it is idle.
     uses: AtomicU64,
     /// `uses` at the last check for idleness.
@@ -61,10 +62,10 @@ pub(super) struct Central {
     depot: AtomicPtr<AtomicU64>,
 }
 
-type Centrals = [Central; CLASSES + 1];
+pub(super) type Centrals = [Central; CLASSES + 1];
 
 /// The central lists of the first node.
-static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
+pub(super) static CENTRALS: Centrals = [const { Central::new() }; CLASSES + 1];
 // All other nodes have theirs in the states of `layout/node_ranges.rs`.
 const _: () = assert!(size_of::<Centrals>() <= STATE);
 

@@ -34,7 +34,7 @@ use crate::sys::process_id;
 
 /// The modes of the process, in which objects are treated specially.
 #[derive(Clone, Copy)]
-pub(super) struct Modes(u32);
+pub(super) struct Modes(pub(super) u32);
 
 const READ: u32 = 1;
 /// Counts allocations and frees.
@@ -47,23 +47,23 @@ const GUARD: u32 = 8;
 const PROFILE: u32 = 1 << 8;
 
 const UNREAD: u32 = 0;
-static MODES: AtomicU32 = AtomicU32::new(UNREAD);
+pub(super) static MODES: AtomicU32 = AtomicU32::new(UNREAD);
 
 /// One allocation in this many is guarded.
-static GUARD_RATE: AtomicU32 = AtomicU32::new(DEFAULT_GUARD_RATE);
+pub(super) static GUARD_RATE: AtomicU32 = AtomicU32::new(DEFAULT_GUARD_RATE);
 const DEFAULT_GUARD_RATE: u32 = 5000;
 /// The number of nodes; 0 for the machine's.
 static NODES: AtomicU32 = AtomicU32::new(0);
 /// The target in bytes; 0 for none.
-static RESIDENT: AtomicUsize = AtomicUsize::new(0);
-static IS_PRESSURE_IGNORED: AtomicBool = AtomicBool::new(false);
-static IS_WITHOUT_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
+pub(super) static RESIDENT: AtomicUsize = AtomicUsize::new(0);
+pub(super) static IS_PRESSURE_IGNORED: AtomicBool = AtomicBool::new(false);
+pub(super) static IS_WITHOUT_HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 /// A [`Reports`].
 static REPORTS: AtomicU32 = AtomicU32::new(0);
 /// A [`Background`].
-static BACKGROUND: AtomicU8 = AtomicU8::new(Background::Several as u8);
+pub(super) static BACKGROUND: AtomicU8 = AtomicU8::new(Background::Several as u8);
 /// One byte in this many is sampled; 0 without a profile.
-static PROFILE_RATE: AtomicU64 = AtomicU64::new(0);
+pub(super) static PROFILE_RATE: AtomicU64 = AtomicU64::new(0);
 const DEFAULT_PROFILE_RATE: u64 = 512 << 10;
 /// The start of the names of profiles, ended by a zero.
 static PROFILE_PREFIX: [AtomicU8; PREFIX_BYTES] = [const { AtomicU8::new(0) }; PREFIX_BYTES];
@@ -148,7 +148,7 @@ pub(super) enum Background {
 }
 
 impl Background {
-    const ALL: [Background; 4] =
+    pub(super) const ALL: [Background; 4] =
         [Background::Several, Background::Yes, Background::Children, Background::No];
 
     fn of_word(word: &[u8]) -> Option<Background> {

@@ -60,7 +60,7 @@ static THREAD: WipeOnFork<Thread> = unsafe { WipeOnFork::new() };
 /// Whether this process, or an ancestor, had the thread.
 static HAD_ONE: AtomicBool = AtomicBool::new(false);
 /// Whether the program allows the thread.
-static IS_ALLOWED: AtomicBool = AtomicBool::new(false);
+pub(in crate::alloc) static IS_ALLOWED: AtomicBool = AtomicBool::new(false);
 /// libc's byte that is 0 while it locks for several threads; null if it has none (glibc before 2.32, musl).
 static IS_SINGLE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 

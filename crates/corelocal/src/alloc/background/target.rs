@@ -6,10 +6,10 @@ use crate::alloc::layout::range::Range;
 use crate::alloc::{config, page_heap};
 
 /// The target in bytes, [`NO_TARGET`], or [`AS_ASKED`] until the program sets one.
-static TARGET: AtomicUsize = AtomicUsize::new(AS_ASKED);
-const NO_TARGET: usize = usize::MAX;
+pub(in crate::alloc) static TARGET: AtomicUsize = AtomicUsize::new(AS_ASKED);
+pub(in crate::alloc) const NO_TARGET: usize = usize::MAX;
 /// Stands for the target that the environment sets.
-const AS_ASKED: usize = usize::MAX - 1;
+pub(in crate::alloc) const AS_ASKED: usize = usize::MAX - 1;
 
 /// Sets a target for the size of spans, large objects and idle memory together. Below it,
 /// [`release_idle`](crate::alloc::release_idle) gives nothing back, however long memory is idle; above it, all idle

@@ -41,7 +41,7 @@ pub(in crate::alloc) static WATCHED: Slots = Slots::new();
 pub(in crate::alloc) static FREED: Slots = Slots::new();
 
 /// The slots themselves.
-static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+pub(in crate::alloc) static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Returns the slots that this process allocates from; `None` until the environment could be read.
 pub(in crate::alloc) fn slots() -> Option<&'static Slots> {

@@ -59,7 +59,7 @@ use crate::alloc::page_heap::large;
 const R: Ordering = Ordering::Relaxed;
 
 /// Sampled objects of each class.
-static SAMPLED: [AtomicUsize; class::CLASSES + 1] =
+pub(in crate::alloc) static SAMPLED: [AtomicUsize; class::CLASSES + 1] =
     [const { AtomicUsize::new(0) }; class::CLASSES + 1];
 
 /// Sums over all samples.

@@ -104,26 +104,7 @@ pub struct ClassStats {
 /// unsafe { alloc::deallocate(object) };
 /// ```
 pub fn stats() -> Stats {
-    let mut stats = Stats {
-        reserved: 0,
-        committed: 0,
-        used: 0,
-        idle: 0,
-        released: 0,
-        huge: 0,
-        large_objects: 0,
-        large_bytes: 0,
-        large_reserve: 0,
-        guarded: 0,
-        guarded_ever: 0,
-        nodes: 1,
-        of_nodes: [NodeStats::default(); MOST_NODES],
-        displaced: 0,
-        classes: [ClassStats::default(); CLASSES],
-    };
-    for (nth, of_class) in stats.classes.iter_mut().enumerate() {
-        of_class.size = class::shape(nth + 1).size;
-    }
+    let mut stats = none();
     let Some(range) = Range::get() else { return stats };
     let header = range.header();
     stats.reserved = range.chunks() * CHUNK;
@@ -167,6 +148,31 @@ pub fn stats() -> Stats {
             of_class.allocated = allocated;
             of_class.freed = if modes.checks() { freed } else { gone };
         }
+    }
+    stats
+}
+
+/// Returns the statistics of a malloc that has not been used.
+pub(in crate::alloc) fn none() -> Stats {
+    let mut stats = Stats {
+        reserved: 0,
+        committed: 0,
+        used: 0,
+        idle: 0,
+        released: 0,
+        huge: 0,
+        large_objects: 0,
+        large_bytes: 0,
+        large_reserve: 0,
+        guarded: 0,
+        guarded_ever: 0,
+        nodes: 1,
+        of_nodes: [NodeStats::default(); MOST_NODES],
+        displaced: 0,
+        classes: [ClassStats::default(); CLASSES],
+    };
+    for (nth, of_class) in stats.classes.iter_mut().enumerate() {
+        of_class.size = class::shape(nth + 1).size;
     }
     stats
 }

@@ -23,25 +23,25 @@ use crate::sys::memory::page_size::page_size;
 use crate::sys::memory::pages;
 
 /// Chunks whose records are mapped together.
-const IN_A_BLOCK: usize = 128;
+pub(in crate::alloc) const IN_A_BLOCK: usize = 128;
 const WORDS: usize = IN_A_GROUP / IN_A_WORD;
 const HUGE_PAGES: usize = IN_A_GROUP / IN_A_HUGE_PAGE;
 const HUGE_WORDS: usize = HUGE_PAGES / IN_A_WORD;
 
 /// The metadata of 4096 chunks.
 #[repr(C)]
-struct Group {
-    used: [AtomicU64; WORDS],
+pub(in crate::alloc) struct Group {
+    pub(in crate::alloc) used: [AtomicU64; WORDS],
     dirty: [AtomicU64; WORDS],
     aged: [AtomicU64; WORDS],
     kept: [AtomicU64; WORDS],
     /// Mapped chunks.
-    open: [AtomicU64; WORDS],
+    pub(in crate::alloc) open: [AtomicU64; WORDS],
     /// Chunks that a mapping of the program overlaps.
     foreign: [AtomicU64; WORDS],
     dense: [AtomicU64; HUGE_WORDS],
     huge: [AtomicU64; HUGE_WORDS],
-    records: [AtomicPtr<Record>; IN_A_GROUP / IN_A_BLOCK],
+    pub(in crate::alloc) records: [AtomicPtr<Record>; IN_A_GROUP / IN_A_BLOCK],
 }
 
 impl Group {
@@ -61,7 +61,7 @@ impl Group {
 }
 
 /// The groups of the range.
-static GROUPS: [AtomicPtr<Group>; MOST_CHUNKS / IN_A_GROUP] =
+pub(in crate::alloc) static GROUPS: [AtomicPtr<Group>; MOST_CHUNKS / IN_A_GROUP] =
     [const { AtomicPtr::new(null_mut()) }; MOST_CHUNKS / IN_A_GROUP];
 /// Stands for missing groups. It is only read.
 static NONE: Group = Group::new();

@@ -16,15 +16,15 @@ const _: () = assert!(LEAST % IN_A_GROUP == 0);
 
 /// The division of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Division {
-    pub(super) nodes: usize,
+pub(in crate::alloc) struct Division {
+    pub(in crate::alloc) nodes: usize,
     /// Shift from a chunk's number to that of its stripe.
     shift: u32,
 }
 
 impl Division {
     /// A single stripe.
-    pub(super) const WHOLE: Division = Division { nodes: 1, shift: usize::BITS - 1 };
+    pub(in crate::alloc) const WHOLE: Division = Division { nodes: 1, shift: usize::BITS - 1 };
 
     /// Returns the division of `chunks` among `nodes`; a single stripe if stripes would be too short.
     pub(super) fn of(chunks: usize, nodes: usize) -> Division {
@@ -44,8 +44,13 @@ impl Division {
         self.nodes | (self.shift as usize) << 8
     }
 
-    pub(super) fn of_word(word: usize) -> Option<Division> {
+    pub(in crate::alloc) fn of_word(word: usize) -> Option<Division> {
         (word != 0).then_some(Division { nodes: word & 0xff, shift: (word >> 8) as u32 })
+    }
+
+    /// Returns `true` if `divide` can have made it, of a range of this many chunks.
+    pub(in crate::alloc) fn is_possible(self, chunks: usize) -> bool {
+        self == Division::WHOLE || self == Division::of(chunks, self.nodes.min(MOST_NODES))
     }
 
     pub(super) fn node_of(self, chunk: usize) -> usize {
@@ -53,7 +58,7 @@ impl Division {
     }
 
     /// Returns the chunks of a stripe in a range of this many chunks.
-    pub(super) fn bounds(self, node: usize, chunks: usize) -> ops::Range<usize> {
+    pub(in crate::alloc) fn bounds(self, node: usize, chunks: usize) -> ops::Range<usize> {
         let end = if node + 1 < self.nodes { (node + 1) << self.shift } else { chunks };
         node << self.shift..end
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: all bytes 0 is a valid header.
 
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::chunk::{IN_A_GROUP, MOST_CHUNKS};
 use super::division::MOST_NODES;
@@ -20,6 +20,8 @@ const _: () = assert!(size_of::<Header>() <= PAGE);
 /// State of the whole range.
 #[repr(C)]
 pub(in crate::alloc) struct Header {
+    /// Tells a debugger that this is a header (`inspect.rs`).
+    pub(in crate::alloc) mark: AtomicU64,
     /// Number of chunks.
     pub(in crate::alloc) chunks: AtomicUsize,
     /// 1 if the kernel has reserved the range.
@@ -58,13 +60,15 @@ pub(in crate::alloc) struct Header {
     pub(in crate::alloc) high_seen: AtomicUsize,
     /// Bytes that the kernel refused to place on their node.
     pub(in crate::alloc) displaced: AtomicUsize,
+    /// Where a debugger finds the rest (`inspect.rs`).
+    pub(in crate::alloc) directory: AtomicUsize,
 }
 
 /// State of a stripe. All bytes 0 is an unused one.
 #[repr(C)]
 pub(in crate::alloc) struct Stripe {
     /// Chunks of the stripe below this one have metadata groups.
-    pub(super) known: AtomicUsize,
+    pub(in crate::alloc) known: AtomicUsize,
     /// The highest chunk that was ever used, plus one.
     pub(super) high: AtomicUsize,
     /// Search hints of `page_heap/search.rs`: where to begin to look for runs of up to 2^n chunks.

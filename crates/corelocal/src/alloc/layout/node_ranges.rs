@@ -27,7 +27,7 @@ use crate::sys::memory::pages;
 /// Bytes of state that the middle end has for each node but the first (`central/`).
 pub(in crate::alloc) const STATE: usize = 8 << 10;
 /// The states, one after the other; null until the range is divided among several nodes.
-static STATES: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+pub(in crate::alloc) static STATES: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 
 const R: Ordering = Ordering::Relaxed;
 

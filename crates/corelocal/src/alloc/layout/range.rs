@@ -27,8 +27,8 @@ use super::header::{self, Header};
 use crate::sys::arch;
 use crate::sys::memory::pages::Ground;
 
-const UNSET: usize = 1 << 63;
-static BASE: AtomicUsize = AtomicUsize::new(UNSET);
+pub(in crate::alloc) const UNSET: usize = 1 << 63;
+pub(in crate::alloc) static BASE: AtomicUsize = AtomicUsize::new(UNSET);
 /// The map has bytes for chunks below this one, once the range exists.
 pub(in crate::alloc) static LIMIT: AtomicUsize = AtomicUsize::new(header::FIRST);
 

@@ -1,0 +1,452 @@
+//! Statistics of another process, read from its memory: it need not do anything, nor have been started for it.
+//!
+//! ```text
+//!   header of the range: MARK … directory ──► Directory: this layout's number, and where the rest is
+//! ```
+//! A reader looks for a mapping that begins with [`MARK`] (`/proc/PROCESS/maps`), and then follows addresses. It has to
+//! be of the same layout as the process, which `LAYOUT` tells.
+//!
+//! # Invariants
+//! 1. Everything that is read is an integer or an atomic one: any bytes are valid. Addresses are only given to `read`.
+//! 2. The process goes on meanwhile: figures are those of slightly different moments.
+
+use core::mem::{MaybeUninit, offset_of};
+use core::slice;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+use super::background::by_itself::IS_ALLOWED;
+use super::background::target::{AS_ASKED, NO_TARGET, TARGET};
+use super::central::{CENTRALS, Central, Centrals};
+use super::config::{self, Background, Modes};
+use super::core_cache::slots::BLOCK;
+use super::debug::profile::SAMPLED;
+use super::debug::stats::{Stats, none};
+use super::layout::chunk::{CHUNK, HUGE_PAGE, IN_A_GROUP, MOST_CHUNKS};
+use super::layout::chunk_metadata::{GROUPS, Group, IN_A_BLOCK};
+use super::layout::class::{self, CLASSES};
+use super::layout::division::Division;
+use super::layout::header::{HEADER, Header};
+use super::layout::node_ranges::{STATE, STATES};
+use super::layout::range::{BASE, UNSET};
+use super::layout::record::Record;
+use super::layout::stack;
+use crate::cid;
+use crate::rseq::{SLOT_SHIFT, offset};
+
+const R: Ordering = Ordering::Relaxed;
+
+/// The first word of a range's header.
+pub const MARK: u64 = u64::from_le_bytes(*b"CLmalloc");
+
+/// A number that differs where the layout does, as far as it is used here.
+const LAYOUT: usize = {
+    let sizes = [
+        1,
+        size_of::<Header>(),
+        size_of::<Group>(),
+        size_of::<Record>(),
+        size_of::<Central>(),
+        offset_of!(Central, count),
+        size_of::<Directory>(),
+        stack::at(1),
+        CLASSES,
+        SLOT_SHIFT as usize,
+        STATE,
+    ];
+    let (mut sum, mut nth) = (0usize, 0);
+    while nth < sizes.len() {
+        sum = sum.wrapping_mul(1_000_003).wrapping_add(sizes[nth]);
+        nth += 1;
+    }
+    sum
+};
+
+/// Where the state of a malloc is, in its process.
+#[repr(C)]
+struct Directory {
+    layout: usize,
+    base: &'static AtomicUsize,
+    groups: &'static [AtomicPtr<Group>; MOST_CHUNKS / IN_A_GROUP],
+    block: &'static AtomicPtr<u8>,
+    centrals: &'static Centrals,
+    states: &'static AtomicPtr<u8>,
+    sampled: &'static [AtomicUsize; CLASSES + 1],
+    modes: &'static AtomicU32,
+    guard_rate: &'static AtomicU32,
+    profile_rate: &'static AtomicU64,
+    background: &'static AtomicU8,
+    is_allowed: &'static AtomicBool,
+    is_without_huge_pages: &'static AtomicBool,
+    is_pressure_ignored: &'static AtomicBool,
+    resident: &'static AtomicUsize,
+    target: &'static AtomicUsize,
+}
+
+static DIRECTORY: Directory = Directory {
+    layout: LAYOUT,
+    base: &BASE,
+    groups: &GROUPS,
+    block: &BLOCK,
+    centrals: &CENTRALS,
+    states: &STATES,
+    sampled: &SAMPLED,
+    modes: &config::MODES,
+    guard_rate: &config::GUARD_RATE,
+    profile_rate: &config::PROFILE_RATE,
+    background: &config::BACKGROUND,
+    is_allowed: &IS_ALLOWED,
+    is_without_huge_pages: &config::IS_WITHOUT_HUGE_PAGES,
+    is_pressure_ignored: &config::IS_PRESSURE_IGNORED,
+    resident: &config::RESIDENT,
+    target: &TARGET,
+};
+
+/// Returns the directory's address, for the header.
+pub(super) fn directory() -> usize {
+    (&raw const DIRECTORY).expose_provenance()
+}
+
+/// The options of a malloc that a reader found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Allocations are counted (`stats`, `count`).
+    pub counts: bool,
+    /// All objects are checked.
+    pub checks: bool,
+    /// One allocation in this many is guarded.
+    pub guard_rate: Option<u32>,
+    /// One byte in this many is sampled.
+    pub profile_rate: Option<u64>,
+    /// Which processes get a background thread: as in `CORELOCAL_MALLOC`, or `several` or none by the program's wish.
+    pub background: &'static str,
+    /// The background thread makes huge pages.
+    pub huge_pages: bool,
+    /// Memory pressure is watched.
+    pub pressure: bool,
+    /// The target for the heap.
+    pub target: Option<usize>,
+}
+
+/// A malloc that a reader found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The statistics, without the counts of calls.
+    pub stats: Stats,
+    /// The options.
+    pub taken: Taken,
+    /// The addresses of its chunks.
+    pub range: (usize, usize),
+}
+
+/// The reason why a malloc was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Its header is not one.
+    NotOne,
+    /// It is of another version of this library.
+    OtherVersion,
+    /// Its memory cannot be read, or the process has ended.
+    Unreadable,
+}
+
+/// Reads the malloc whose header is at this address. `read` reads bytes of the process at an address, and returns false
+/// if it cannot.
+///
+/// # Errors
+/// See [`Unread`].
+pub fn inspect(
+    header: usize,
+    read: &mut dyn FnMut(usize, &mut [u8]) -> bool,
+) -> Result<Found, Unread> {
+    let mut process = Process { read };
+    let head: Header = process.get(header)?;
+    if head.mark.load(R) != MARK {
+        return Err(Unread::NotOne);
+    }
+    // The layout first: a directory of another version may be shorter.
+    let at = head.directory.load(R);
+    if process.get::<usize>(at)? != LAYOUT {
+        return Err(Unread::OtherVersion);
+    }
+    let places = Places::of(&mut process, at)?;
+    let base = process.get::<usize>(places.base)?;
+    if base == UNSET || base.wrapping_sub(HEADER) != header {
+        return Err(Unread::NotOne);
+    }
+    let chunks = head.chunks.load(R);
+    let division = Division::of_word(head.division.load(R)).unwrap_or(Division::WHOLE);
+    if chunks > MOST_CHUNKS || !division.is_possible(chunks) {
+        return Err(Unread::NotOne);
+    }
+    let mut stats = totals(&head);
+    stats.nodes = division.nodes;
+    for node in 0..stats.nodes {
+        let bounds = division.bounds(node, chunks);
+        let known = head.stripes[node].known.load(R).clamp(bounds.start, bounds.end);
+        for first in (bounds.start..known).step_by(IN_A_GROUP) {
+            process.add_group(&places, base, (node, first), &mut stats)?;
+        }
+        stats.committed += stats.of_nodes[node].committed;
+        stats.used += stats.of_nodes[node].used;
+    }
+    process.add_caches(&places, &mut stats)?;
+    let sampled: [usize; CLASSES + 1] = process.get(places.sampled)?;
+    for (class, of_class) in (1..).zip(&mut stats.classes) {
+        // Until here the objects that are out of their spans.
+        let free = of_class.on_cores + of_class.in_depot;
+        of_class.in_use = of_class.in_use.saturating_sub(free).saturating_add(sampled[class]);
+        of_class.span_bytes = of_class.spans * class::shape(class).chunks * CHUNK;
+    }
+    let range = (base, base.wrapping_add(chunks * CHUNK));
+    Ok(Found { stats, taken: process.taken(&places)?, range })
+}
+
+/// The figures that the header has.
+fn totals(head: &Header) -> Stats {
+    let mut stats = none();
+    let (chunks, reserve) = (head.large_chunks.load(R), head.reserve_chunks.load(R));
+    stats.reserved = head.chunks.load(R).saturating_mul(CHUNK);
+    stats.idle = head.dirty.load(R).saturating_mul(CHUNK);
+    stats.released = head.released.load(R);
+    stats.huge = head.huge.load(R).saturating_mul(HUGE_PAGE);
+    stats.large_objects = head.large_objects.load(R);
+    stats.large_bytes = chunks.saturating_sub(reserve).saturating_mul(CHUNK);
+    stats.large_reserve = reserve.saturating_mul(CHUNK);
+    stats.displaced = head.displaced.load(R);
+    stats
+}
+
+/// The addresses in a directory.
+struct Places {
+    base: usize,
+    groups: usize,
+    block: usize,
+    centrals: usize,
+    states: usize,
+    sampled: usize,
+    modes: usize,
+    guard_rate: usize,
+    profile_rate: usize,
+    background: usize,
+    is_allowed: usize,
+    is_without_huge_pages: usize,
+    is_pressure_ignored: usize,
+    resident: usize,
+    target: usize,
+}
+
+impl Places {
+    fn of(process: &mut Process<'_>, at: usize) -> Result<Places, Unread> {
+        let mut word = |offset: usize| process.get::<usize>(at.wrapping_add(offset));
+        Ok(Places {
+            base: word(offset_of!(Directory, base))?,
+            groups: word(offset_of!(Directory, groups))?,
+            block: word(offset_of!(Directory, block))?,
+            centrals: word(offset_of!(Directory, centrals))?,
+            states: word(offset_of!(Directory, states))?,
+            sampled: word(offset_of!(Directory, sampled))?,
+            modes: word(offset_of!(Directory, modes))?,
+            guard_rate: word(offset_of!(Directory, guard_rate))?,
+            profile_rate: word(offset_of!(Directory, profile_rate))?,
+            background: word(offset_of!(Directory, background))?,
+            is_allowed: word(offset_of!(Directory, is_allowed))?,
+            is_without_huge_pages: word(offset_of!(Directory, is_without_huge_pages))?,
+            is_pressure_ignored: word(offset_of!(Directory, is_pressure_ignored))?,
+            resident: word(offset_of!(Directory, resident))?,
+            target: word(offset_of!(Directory, target))?,
+        })
+    }
+}
+
+/// Types of which any bytes are a value: integers, atomic ones, and structures and arrays of them.
+///
+/// # Safety
+/// - That is so.
+unsafe trait Plain {}
+// SAFETY: integers and atomics (pointers among them, which are not followed).
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for usize {}
+// SAFETY: as above.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for Group {}
+// SAFETY: an array of such.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// The memory of the process.
+struct Process<'a> {
+    read: &'a mut dyn FnMut(usize, &mut [u8]) -> bool,
+}
+
+impl Process<'_> {
+    fn get<T: Plain>(&mut self, at: usize) -> Result<T, Unread> {
+        let mut value = MaybeUninit::<T>::zeroed();
+        // SAFETY: the bytes of the value, which are initialised, and of which any are valid.
+        let bytes = unsafe { slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
+        match (self.read)(at, bytes) {
+            // SAFETY: initialised, and any bytes are a value.
+            true => Ok(unsafe { value.assume_init() }),
+            false => Err(Unread::Unreadable),
+        }
+    }
+
+    /// Adds the chunks of a group of a node: its spans, and what is mapped and used.
+    fn add_group(
+        &mut self,
+        places: &Places,
+        base: usize,
+        (node, first): (usize, usize),
+        stats: &mut Stats,
+    ) -> Result<(), Unread> {
+        let at: usize =
+            self.get(places.groups.wrapping_add(first / IN_A_GROUP * size_of::<usize>()))?;
+        if at == 0 {
+            return Ok(());
+        }
+        let group: Group = self.get(at)?;
+        for (used, open) in group.used.iter().zip(&group.open) {
+            let (used, open) = (used.load(R), open.load(R));
+            stats.of_nodes[node].committed += open.count_ones() as usize * CHUNK;
+            stats.of_nodes[node].used += (used & open).count_ones() as usize * CHUNK;
+        }
+        let kinds: [u8; IN_A_GROUP] = self.get(base.wrapping_sub(MOST_CHUNKS - first))?;
+        for (nth, kind) in kinds.iter().map(|kind| usize::from(*kind)).enumerate() {
+            // A span begins at a multiple of its length.
+            if !(1..=CLASSES).contains(&kind) || nth % class::shape(kind).chunks != 0 {
+                continue;
+            }
+            let block = group.records[nth / IN_A_BLOCK].load(R).addr();
+            let record = nth % IN_A_BLOCK * size_of::<Record>() + offset_of!(Record, out);
+            let out = if block == 0 { 0 } else { self.get::<u32>(block.wrapping_add(record))? };
+            stats.classes[kind - 1].spans += 1;
+            stats.classes[kind - 1].in_use += out as usize;
+        }
+        Ok(())
+    }
+
+    /// Adds the objects in the caches of cores, and in depots.
+    fn add_caches(&mut self, places: &Places, stats: &mut Stats) -> Result<(), Unread> {
+        let block: usize = self.get(places.block)?;
+        let states: usize = self.get(places.states)?;
+        let own = (0..cid::capacity()).map(|slot| block.wrapping_add(offset(slot) as usize));
+        let shared = (0..cid::shared_capacity())
+            .map(|slot| block.wrapping_add((slot as usize) << SLOT_SHIFT));
+        if block != 0 {
+            for slot in own.chain(shared) {
+                for (class, of_class) in (1..).zip(&mut stats.classes) {
+                    let at = slot.wrapping_add(stack::at(class) + stack::BEFORE_COUNT);
+                    // A machine with fewer cores than this one, as in a virtual machine's memory, has fewer slots.
+                    of_class.on_cores +=
+                        (self.get::<u64>(at).unwrap_or(0) as usize).min(stack::MOST_ITEMS);
+                }
+            }
+        }
+        for node in 0..stats.nodes {
+            let centrals = match node {
+                0 => places.centrals,
+                node if states != 0 => states.wrapping_add((node - 1) * STATE),
+                _ => break,
+            };
+            for (class, of_class) in (1..).zip(&mut stats.classes) {
+                let at = class * size_of::<Central>() + offset_of!(Central, count);
+                let waiting = self.get::<usize>(centrals.wrapping_add(at))?;
+                of_class.in_depot += waiting.min(class::shape(class).depot);
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&mut self, places: &Places) -> Result<Taken, Unread> {
+        let modes = Modes(self.get::<u32>(places.modes)?);
+        let background = usize::from(self.get::<u8>(places.background)?);
+        let is_allowed = self.get::<u8>(places.is_allowed)? != 0;
+        let asked = Some(self.get::<usize>(places.resident)?).filter(|bytes| *bytes > 0);
+        Ok(Taken {
+            counts: modes.counts(),
+            checks: modes.checks(),
+            guard_rate: modes.guards().then(|| self.get::<u32>(places.guard_rate)).transpose()?,
+            profile_rate: modes.profiles().then(|| self.get(places.profile_rate)).transpose()?,
+            background: match Background::ALL.get(background) {
+                Some(Background::Yes) => "yes",
+                Some(Background::Children) => "children",
+                Some(Background::No) => "no",
+                _ if is_allowed => "several",
+                _ => "none",
+            },
+            huge_pages: self.get::<u8>(places.is_without_huge_pages)? == 0,
+            pressure: self.get::<u8>(places.is_pressure_ignored)? == 0,
+            target: match self.get::<usize>(places.target)? {
+                NO_TARGET => None,
+                AS_ASKED => asked,
+                target => Some(target),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alloc::layout::range::Range;
+    use crate::alloc::{allocate, deallocate, stats};
+
+    /// This process as another one: every address that the reader asks for exists.
+    fn inspect_this() -> Result<Found, Unread> {
+        let header = Range::make().unwrap().address(0) - HEADER;
+        inspect(header, &mut |at, bytes| {
+            let from = core::ptr::with_exposed_provenance::<u8>(at);
+            // SAFETY: addresses of this process's malloc; other threads write to them atomically, so copies are made byte
+            // by byte, volatile.
+            (0..bytes.len()).for_each(|nth| bytes[nth] = unsafe { from.add(nth).read_volatile() });
+            true
+        })
+    }
+
+    #[test]
+    fn a_reader_finds_what_the_process_knows() {
+        // A class that no other test of this process uses, and a large object.
+        let class = 61;
+        let size = class::shape(class).size;
+        let objects: std::vec::Vec<_> = (0..50).map(|_| allocate(size)).collect();
+        let found = inspect_this().unwrap();
+        let (of_class, own) = (found.stats.classes[class - 1], stats().classes[class - 1]);
+        assert_eq!((of_class.in_use, of_class.size), (50, size), "{of_class:?} {own:?}");
+        assert_eq!((of_class.spans, of_class.span_bytes), (own.spans, own.span_bytes));
+        assert_eq!((of_class.on_cores, of_class.in_depot), (own.on_cores, own.in_depot));
+        assert!(found.stats.used > 0 && found.stats.used <= found.stats.committed);
+        assert!((found.range.0..found.range.1).contains(&(objects[0] as usize)));
+        assert_eq!((found.taken.background, found.taken.counts), ("none", false));
+        // SAFETY: allocated above.
+        objects.into_iter().for_each(|object| unsafe { deallocate(object) });
+    }
+
+    #[test]
+    fn what_is_no_malloc_is_refused() {
+        let zeros = inspect(0x1000, &mut |_, bytes| {
+            bytes.fill(0);
+            true
+        });
+        assert_eq!(zeros.unwrap_err(), Unread::NotOne);
+        assert_eq!(inspect(0x1000, &mut |_, _| false).unwrap_err(), Unread::Unreadable);
+        // The mark alone, and random bytes behind it.
+        let mut random = crate::alloc::random::mix(1);
+        let other = inspect(0x1000, &mut |at, bytes| {
+            bytes.iter_mut().for_each(|byte| {
+                random = crate::alloc::random::mix(random);
+                *byte = random as u8;
+            });
+            if at == 0x1000 {
+                bytes[..8].copy_from_slice(&MARK.to_le_bytes());
+            }
+            true
+        });
+        assert_eq!(other.unwrap_err(), Unread::OtherVersion);
+    }
+}

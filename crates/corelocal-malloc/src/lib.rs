@@ -4,6 +4,7 @@
 //!   c.rs              malloc, free and the rest of C's functions, with errno as in glibc
 //!   cxx.rs            the operators new and delete
 //!   info.rs           mallinfo2, malloc_info and the like, and corelocal_malloc_stats
+//!   control.rs        the rest of corelocal_malloc.h: limits, the hook when memory is missing, profiles on and off
 //!   profile.rs        corelocal_malloc_profile
 //!   cache_stats.rs    cache statistics, in a file for the process that started the program
 //!   process.rs        vfork
@@ -15,6 +16,7 @@
 
 mod c;
 mod cache_stats;
+mod control;
 mod cxx;
 mod info;
 mod process;

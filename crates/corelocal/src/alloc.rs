@@ -113,6 +113,7 @@ mod hook;
 #[doc(hidden)]
 pub mod inspect;
 mod layout;
+mod limit;
 mod page_heap;
 mod random;
 #[doc(hidden)]
@@ -131,6 +132,7 @@ pub use debug::profile;
 pub use debug::stats::{ClassStats, NodeStats, Stats, cores, stats};
 pub use global::CoreLocal;
 pub use hook::{Moment, set_cold_hook};
+pub use limit::{limit, set_limit, set_out_of_memory_hook};
 pub use page_heap::huge::use_huge_pages;
 pub use page_heap::pressure::watch_pressure;
 pub use resize::{reallocate, usable_size};

@@ -90,7 +90,7 @@ pub(super) extern "C" fn null() -> *mut u8 {
 /// - `object` is null, or an object of at least `size` bytes.
 /// - The object belongs to the caller alone.
 #[inline(always)]
-unsafe fn zeroed(object: *mut u8, size: usize) -> *mut u8 {
+pub(super) unsafe fn zeroed(object: *mut u8, size: usize) -> *mut u8 {
     if !object.is_null() {
         // SAFETY: not null, so an object of at least `size` bytes that the caller alone uses.
         unsafe { object.write_bytes(0, size) };

@@ -20,7 +20,8 @@
 //! `tally` of the preloaded library is known, too.
 //!
 //! # Invariants
-//! 1. `MODES` changes from `UNREAD` to its final value once. All other values are stored before it.
+//! 1. `MODES` changes from `UNREAD` once, and after that only by the start and the end of a profile
+//!    ([`start_profile`], [`stop_profile`]). All other values are stored before it.
 //! 2. Until then every other value says that nothing was asked for.
 
 use core::ffi::c_int;
@@ -45,6 +46,12 @@ const CHECK: u32 = 4;
 const GUARD: u32 = 8;
 /// Samples objects.
 const PROFILE: u32 = 1 << 8;
+/// Has sampled objects, of which some may be in use.
+const PROFILED: u32 = 1 << 9;
+/// The environment asked for the profile.
+const ASKED_FOR_PROFILE: u32 = 1 << 10;
+
+const ALL_OF_PROFILE: u32 = PROFILE | PROFILED | ASKED_FOR_PROFILE;
 
 const UNREAD: u32 = 0;
 pub(super) static MODES: AtomicU32 = AtomicU32::new(UNREAD);
@@ -162,10 +169,21 @@ impl Background {
 }
 
 impl Modes {
-    /// Returns `true` if any mode is on.
+    /// Returns `true` if any mode is on in which new objects are treated specially.
     #[inline]
     pub(super) fn is_any(self) -> bool {
+        self.0 & (COUNT | CHECK | GUARD | PROFILE) != 0
+    }
+
+    /// Returns `true` if objects that are freed may have been treated specially.
+    #[inline]
+    pub(super) fn is_or_was_any(self) -> bool {
         self.0 != READ
+    }
+
+    /// Returns `true` if objects are sampled, or were.
+    pub(super) fn has_profiled(self) -> bool {
+        self.0 & PROFILED != 0
     }
 
     /// Returns `true` if allocations and frees are counted on request.
@@ -271,6 +289,38 @@ pub(super) fn makes_huge_pages() -> bool {
     !IS_WITHOUT_HUGE_PAGES.load(R)
 }
 
+/// Returns `true` if objects are sampled now.
+pub(super) fn is_profiling() -> bool {
+    // Relaxed: callers order it.
+    MODES.load(R) & PROFILE != 0
+}
+
+/// Returns `true` if the environment asked for a profile.
+pub(super) fn is_profile_asked() -> bool {
+    is_known(ASKED_FOR_PROFILE)
+}
+
+/// Begins to sample one byte in `rate`. Returns the rate that counts: that of the first profile. `None` if the process
+/// has no environment yet, or checks all objects.
+pub(super) fn start_profile(rate: u64) -> Option<u64> {
+    if modes()?.checks() {
+        return None;
+    }
+    let rate = match PROFILE_RATE.compare_exchange(0, rate.clamp(1, MOST_BYTES), R, R) {
+        Ok(_) => rate.clamp(1, MOST_BYTES),
+        Err(first) => first,
+    };
+    let _ = PROCESS.compare_exchange(0, process_id(), R, R);
+    // Release: partner is the Acquire in `modes`; the rate is stored.
+    MODES.fetch_or(PROFILE | PROFILED, Ordering::Release);
+    Some(rate)
+}
+
+/// Ends the sampling.
+pub(super) fn stop_profile() {
+    MODES.fetch_and(!PROFILE, Ordering::Release);
+}
+
 /// Returns in how many bytes one is sampled, if there is a profile.
 pub(super) fn profile_rate() -> Option<u64> {
     Some(PROFILE_RATE.load(R)).filter(|rate| *rate > 0)
@@ -336,7 +386,7 @@ fn read() -> Option<Modes> {
     let words = value.to_bytes().split(|byte| *byte == b',');
     let modes = Modes(words.clone().map(mode_of).fold(READ, |modes, mode| modes | mode));
     // Checking and profiling exclude each other: both determine an object's place.
-    let modes = if modes.checks() { Modes(modes.0 & !PROFILE) } else { modes };
+    let modes = if modes.checks() { Modes(modes.0 & !ALL_OF_PROFILE) } else { modes };
     words.clone().for_each(note);
     REPORTS.store(words.clone().fold(Reports(0), Reports::and).0, R);
     if modes.profiles() {
@@ -388,10 +438,10 @@ fn mode_of(word: &[u8]) -> u32 {
     match word {
         b"stats" | b"stats:json" | b"count" => COUNT,
         b"check" => CHECK,
-        b"profile" => PROFILE,
+        b"profile" => ALL_OF_PROFILE,
         // The numbers are printed when a signal arrives.
         word if word.starts_with(b"stats-signal:") => COUNT,
-        word if word.starts_with(b"profile:") => PROFILE,
+        word if word.starts_with(b"profile:") => ALL_OF_PROFILE,
         word if guard_rate_of(word).is_some() => GUARD,
         _ => 0,
     }
@@ -428,6 +478,9 @@ fn has_value_of_its_name(word: &[u8]) -> bool {
     }
 }
 
+/// The largest number of bytes that a word may have.
+const MOST_BYTES: u64 = (1 << 40) - 1;
+
 /// Parses a number of bytes, with an optional suffix K, M or G.
 fn bytes(text: &[u8]) -> Option<u64> {
     let (digits, shift) = match text {
@@ -437,7 +490,7 @@ fn bytes(text: &[u8]) -> Option<u64> {
         digits => (digits, 0),
     };
     let number: u64 = core::str::from_utf8(digits).ok()?.parse().ok()?;
-    number.checked_mul(1 << shift).filter(|bytes| (1..1 << 40).contains(bytes))
+    number.checked_mul(1 << shift).filter(|bytes| (1..=MOST_BYTES).contains(bytes))
 }
 
 #[cfg(test)]

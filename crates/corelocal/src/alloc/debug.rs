@@ -29,7 +29,8 @@ pub(super) const UNKNOWN: usize = usize::MAX;
 
 /// Returns the probabilities with which objects are selected.
 fn odds(modes: Modes) -> Odds {
-    Odds { guard: modes.guards().then(config::guard_rate), rate: config::profile_rate() }
+    let rate = config::profile_rate().filter(|_| modes.profiles());
+    Odds { guard: modes.guards().then(config::guard_rate), rate }
 }
 
 /// Returns `true` if an object's exact end is checked. Its usable size is then the size asked for, not that of its
@@ -81,7 +82,7 @@ pub(super) fn deallocate(modes: Modes, range: Range, object: *mut u8, size: usiz
         if modes.checks() {
             return check::deallocate_other(range, object, size);
         }
-        if modes.profiles() {
+        if modes.has_profiled() {
             profile::forget(range, object);
         }
         return deallocate_other(object);
@@ -98,7 +99,7 @@ pub(super) fn deallocate(modes: Modes, range: Range, object: *mut u8, size: usiz
 
 /// To be called after a large object was made or resized.
 pub(super) fn large_made(range: Range, object: *mut u8, size: usize) {
-    if let Some(modes) = config::modes().filter(|modes| modes.profiles()) {
+    if let Some(modes) = config::modes().filter(|modes| modes.has_profiled()) {
         let is_sampled = odds(modes).without_guard().at_once(size) == Lot::Sampled;
         profile::large_made(range, object, size, is_sampled);
     }

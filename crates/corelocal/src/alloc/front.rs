@@ -192,7 +192,7 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
 /// Frees an object for which the stack had no room, which has no class, or which a debugging mode handles.
 fn push_otherwise(kind: usize, object: *mut u8, size: usize) {
     let Some(range) = Range::get() else { return deallocate_other(object) };
-    if let Some(modes) = config::modes().filter(|modes| modes.is_any()) {
+    if let Some(modes) = config::modes().filter(|modes| modes.is_or_was_any()) {
         return debug::deallocate(modes, range, object, size);
     }
     if kind == 0 || kind > CLASSES {

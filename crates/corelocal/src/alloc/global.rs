@@ -2,7 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
-use super::allocate::{allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, null};
+use super::allocate::{allocate_aligned, allocate_aligned_zeroed, allocate_zeroed, null, zeroed};
 use super::deallocate::deallocate_sized;
 use super::layout::class::{self, ALIGNED};
 use super::resize::{reallocate, usable_size};
@@ -81,10 +81,16 @@ unsafe impl GlobalAlloc for CoreLocal {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= ALIGNED {
-            return allocate_zeroed(layout.size());
+        let (align, size) = (layout.align(), layout.size());
+        match class::stack_of_size(size) {
+            Some(stack) if align <= ALIGNED => {
+                let object = front::pop_in_program(stack, size, null, self.is_with_background);
+                // SAFETY: null, or an object of at least `size` bytes, which belongs to the caller.
+                unsafe { zeroed(object, size) }
+            }
+            None if align <= ALIGNED => allocate_zeroed(size),
+            _ => allocate_aligned_zeroed(align, size),
         }
-        allocate_aligned_zeroed(layout.align(), layout.size())
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
@@ -100,7 +106,8 @@ unsafe impl GlobalAlloc for CoreLocal {
                 return ptr;
             }
         }
-        let moved = allocate_aligned(layout.align(), size);
+        // SAFETY: `GlobalAlloc`'s contract: a valid layout.
+        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !moved.is_null() {
             // SAFETY: two distinct objects with room for this many bytes; `ptr` has this layout.
             unsafe {

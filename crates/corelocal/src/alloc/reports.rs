@@ -35,16 +35,26 @@ pub extern "C" fn end() {
         standard_error::write_stats();
     }
     verify();
-    write_profile();
+    if config::is_profile_asked() {
+        write_profile();
+    }
 }
 
 /// Begins what the environment asks for, once, in a program that has this malloc inside: to be called in each cold path.
 #[inline]
 pub(super) fn begin_in_program() {
-    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-    if !HAS_BEGUN.load(Ordering::Relaxed) && config::modes().is_some() {
-        begin_once(&HAS_BEGUN);
+    if !is_in_program() && config::modes().is_some() {
+        begin_once();
     }
+}
+
+/// Set once a program that has this malloc inside has allocated.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Returns `true` if this malloc is a program's `CoreLocal`, whose objects are freed by their size.
+#[inline]
+pub(super) fn is_in_program() -> bool {
+    HAS_BEGUN.load(Ordering::Relaxed)
 }
 
 /// Marks a program that has this malloc inside, for `corelocal heap`: a section of this name. The linker leaves it out
@@ -53,10 +63,10 @@ pub(super) fn begin_in_program() {
 static MARK: [u8; 16] = *b"corelocal malloc";
 
 #[cold]
-fn begin_once(has_begun: &AtomicBool) {
+fn begin_once() {
     core::hint::black_box(&MARK);
     let is_asked = config::reports().is_any() || profile::is_on() || config::is_checked();
-    if !has_begun.swap(true, Ordering::Relaxed) && is_asked {
+    if !HAS_BEGUN.swap(true, Ordering::Relaxed) && is_asked {
         begin();
         // SAFETY: a function that may run at any time, and stays as long as the program, or the library that has it. If
         // libc has no memory for it, nothing is written at the end.

@@ -9,7 +9,7 @@ use super::thin_out::thin_out;
 use crate::alloc::core_cache::all;
 use crate::alloc::layout::chunk::CHUNK;
 use crate::alloc::layout::range::Range;
-use crate::alloc::{central, page_heap};
+use crate::alloc::{central, limit, page_heap};
 use crate::sys::futex::{Deadline, Scope, Wake};
 use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
@@ -53,8 +53,8 @@ pub(super) fn release_all(range: Range, pad: usize) -> usize {
     page_heap::purge(range, pad, false) + thin_out(range, false)
 }
 
-/// Runs `attempt`. If it fails, empties all caches, gives idle memory back to the kernel, and runs it once more.
-/// `None` when out of memory. Nothing is reclaimed for a size that exceeds the whole range.
+/// Runs `attempt`. If it fails, empties all caches, gives idle memory back to the kernel, and runs it once more, and
+/// again while the program's hook says so. `None` when out of memory. Nothing is reclaimed for a size that exceeds the whole range.
 pub(in crate::alloc) fn or_reclaimed<T>(
     range: Range,
     size: usize,
@@ -66,7 +66,14 @@ pub(in crate::alloc) fn or_reclaimed<T>(
             return None;
         }
         // Try again even if nothing was reclaimed: another thread may have been giving this memory back.
-        reclaim(range);
-        attempt()
+        let again = || {
+            reclaim(range);
+            attempt()
+        };
+        let mut result = again();
+        while result.is_none() && limit::may_try_again(size) {
+            result = again();
+        }
+        result
     })
 }

@@ -26,6 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::CoreCache;
 use super::memory;
 use crate::alloc::config;
+use crate::alloc::layout::class::CLASSES;
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::percpu::Block;
@@ -164,14 +165,37 @@ pub(in crate::alloc) fn set_tick_distance(long_ago: bool, is_due: bool) {
 /// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.
 #[cold]
 pub(in crate::alloc) fn set_ticked(is_ticked: bool) {
-    let (Some(block), Some(modes)) = (block(), config::modes()) else { return };
-    let (from, to) = if is_ticked { (&FRONT, &WATCHED) } else { (&WATCHED, &FRONT) };
-    if modes.is_any() || from.base().is_null() {
+    if config::modes().is_some_and(|modes| !modes.is_any()) {
+        set_watched(is_ticked);
+    }
+}
+
+/// Has allocations take the cold path from now on, or the hot one.
+#[cold]
+pub(in crate::alloc) fn set_watched(is_watched: bool) {
+    let Some(block) = block() else { return };
+    let (from, to) = if is_watched { (&FRONT, &WATCHED) } else { (&WATCHED, &FRONT) };
+    if from.base().is_null() {
         return;
     }
     to.open_shared(from.opened_shared() - 1);
     to.bind(block.base());
     from.unbind();
+}
+
+/// Forgets how many objects are left, for a process that begins to count for another purpose.
+#[cold]
+pub(in crate::alloc) fn forget_left() {
+    let Some(block) = block() else { return };
+    for slot in 0..cid::high_water::<Cid>() {
+        for class in 1..=CLASSES {
+            let left = block.slot(slot).left(class);
+            // No store unless necessary: the slot may be read-only (`memory.rs`), and its pages untouched.
+            if left.load(R) != 0 {
+                left.store(0, R);
+            }
+        }
+    }
 }
 
 /// Returns `true` if this class's turn to look at the clock has come, in a process that ticks. Then restarts its count.

@@ -1,6 +1,6 @@
 //! Heap profiling by sampling: about one object for each 512 KiB allocated, with the stack that allocated it.
 //!
-//! A profile is off unless `CORELOCAL_MALLOC` enables it when the program starts:
+//! A profile is off unless the program [starts](start) it, or `CORELOCAL_MALLOC` does when the program starts:
 //!
 //! ```text
 //!   profile            on; files are called corelocal.PROCESS.NUMBER.heap, in the current directory
@@ -39,6 +39,9 @@
 //!    through the map, on the cold path. If its size has a class, it may be used to the class's size, and is not
 //!    counted among large objects.
 //! 2. One thread takes a number out of a record, and that thread removes the sample.
+//! 3. While an object of a class is a sample in a program with `CoreLocal`, no object is freed by its size alone: `FRONT`
+//!    is empty (`core_cache/slots.rs`). Partners are the fences in `allocate` and `let_go`: either a thread that samples
+//!    sees the profile stopped, or the thread that has stopped it sees the sample counted.
 
 mod area;
 mod dump;
@@ -47,14 +50,19 @@ mod sample;
 pub use dump::{dump, dump_next};
 pub use sample::Sample;
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use crate::alloc::background::by_time;
 use crate::alloc::central::place::Place;
-use crate::alloc::config::profile_rate;
+use crate::alloc::config::{self, profile_rate};
+use crate::alloc::core_cache::slots;
 use crate::alloc::hook;
 use crate::alloc::layout::class::{self, LARGE};
 use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap::large;
+use crate::alloc::reports::is_in_program;
+use crate::sys::Errno;
+use crate::sys::try_lock::TryLock;
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -81,9 +89,66 @@ pub struct Summary {
     pub missed: u64,
 }
 
-/// Returns `true` if this process has a profile.
+/// Returns `true` if this process has a profile, which may be [stopped](stop).
 pub fn is_on() -> bool {
     profile_rate().is_some()
+}
+
+/// Starts a profile: from here on one byte in `rate` is sampled, at random. Returns the rate that counts, which is that
+/// of the process's first profile.
+///
+/// Objects that are in use already are not in it: it shows what came since. Linear in the number of cores.
+///
+/// # Errors
+/// `EINVAL` if `CORELOCAL_MALLOC=check` checks all objects; `EAGAIN` before libc has begun, or while another thread starts
+/// or stops the profile.
+///
+/// ```
+/// use corelocal::alloc::profile;
+///
+/// let rate = profile::start(64 << 10)?;
+/// let much = vec![1_u8; 10 << 20];
+/// # if cfg!(target_arch = "x86_64") {
+/// profile::dump(c"/tmp/corelocal-example.heap")?; // `corelocal heap` shows it
+/// # std::fs::remove_file("/tmp/corelocal-example.heap");
+/// # }
+/// profile::stop();
+/// # assert!(rate == 64 << 10 && much.len() == 10 << 20);
+/// # Ok::<(), corelocal::sys::Errno>(())
+/// ```
+pub fn start(rate: u64) -> Result<u64, Errno> {
+    let Some(_mine) = SWITCHES.try_lock() else { return Err(Errno::EAGAIN) };
+    by_time::stop();
+    let is_there = config::modes().is_some();
+    let started = config::start_profile(rate);
+    let rate = started.ok_or(if is_there { Errno::EINVAL } else { Errno::EAGAIN })?;
+    slots::forget_left();
+    slots::set_watched(true);
+    Ok(rate)
+}
+
+/// Stops the profile. Its samples stay until their objects are freed, and [`dump()`] writes them. It can be started again.
+///
+/// From here on allocations cost what they cost without a profile; in a program with
+/// [`CoreLocal`](struct@crate::alloc::CoreLocal) only when the last sampled object of at most 1 MiB is freed.
+pub fn stop() {
+    if let Some(_mine) = SWITCHES.try_lock() {
+        config::stop_profile();
+        let_go();
+    }
+}
+
+/// Held by the thread that starts or stops the profile.
+static SWITCHES: TryLock = TryLock::new();
+
+/// Lets allocations take the hot path again once nothing keeps them from it (3).
+fn let_go() {
+    fence(Ordering::SeqCst);
+    let modes = config::modes();
+    let is_free = || SAMPLED.iter().all(|sampled| sampled.load(R) == 0);
+    if modes.is_some_and(|modes| !modes.is_any()) && (!is_in_program() || is_free()) {
+        slots::set_watched(false);
+    }
 }
 
 /// Returns the sums; zeros if there is no profile.
@@ -120,17 +185,24 @@ pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
     let Place { range, class, .. } = place;
     let rate = profile_rate()?;
     let area = area::get_or_make()?;
-    let number = area.take(size as u64, class as u32, rate)?;
+    // Counted before the look (3).
+    SAMPLED[class].fetch_add(1, R);
+    fence(Ordering::SeqCst);
+    let number = config::is_profiling().then(|| area.take(size as u64, class as u32, rate));
+    let Some(number) = number.flatten() else {
+        SAMPLED[class].fetch_sub(1, R);
+        return None;
+    };
     let usable = place.shape().size;
     let Some((object, _)) = large::allocate(range, align, usable) else {
         // The caller then allocates as usual.
+        SAMPLED[class].fetch_sub(1, R);
         area.give_back(number, rate);
         return None;
     };
     hook::after_growth(range);
     large::set_usable(range, object, usable);
     large::sample_of(range, object).store(number, R);
-    SAMPLED[class].fetch_add(1, R);
     let header = range.header();
     header.large_objects.fetch_sub(1, R);
     header.large_chunks.fetch_sub(large::chunks_for(usable), R);
@@ -155,6 +227,9 @@ pub(super) fn forget(range: Range, object: *mut u8) {
     let (Some(rate), Some(area)) = (profile_rate(), area::get()) else { return };
     if let Some((_, class @ 1..)) = area.give_back(number, rate) {
         show(range, class as usize);
+        if !config::is_profiling() {
+            let_go();
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use super::{huge, nodes};
 use crate::alloc::layout::bits::{IN_A_WORD, mask};
 use crate::alloc::layout::chunk::{CHUNK, IN_A_HUGE_PAGE};
 use crate::alloc::layout::range::Range;
+use crate::alloc::limit;
 use crate::sys::memory::huge_pages;
 use crate::sys::memory::page_size::page_size;
 use crate::sys::memory::pages::{self, Refusal};
@@ -194,12 +195,17 @@ impl Range {
         let (at, len) = (self.address(chunks.start), chunks.len() * CHUNK);
         #[cfg(test)]
         tests::OPENINGS.with(|openings| openings.set(openings.get() + 1));
+        if !limit::count(self.header(), chunks.len()) {
+            return Err(Refusal::NoMemory);
+        }
         // SAFETY: chunks of the caller's that are not mapped, so nothing refers to them.
-        unsafe { pages::map_at(at, len, true, self.ground())? };
+        if let Err(why) = unsafe { pages::map_at(at, len, true, self.ground()) } {
+            self.header().opened.fetch_sub(chunks.len(), R);
+            return Err(why);
+        }
         for_each_word(chunks.start, chunks.len(), |word, mask| {
             self.opened(word).fetch_or(mask, R);
         });
-        self.header().opened.fetch_add(chunks.len(), R);
         self.forbid_huge_pages(&chunks);
         if is_placed {
             for (node, part) in self.parts_of(chunks) {

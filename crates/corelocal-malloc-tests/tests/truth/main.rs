@@ -10,6 +10,7 @@
 
 mod background;
 mod compile;
+mod instructions;
 mod limits;
 mod operators;
 mod programs;

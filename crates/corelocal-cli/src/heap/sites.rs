@@ -201,15 +201,26 @@ fn without_malloc(frames: &mut Vec<Frame>, own: Option<&Path>) {
         }
         return;
     }
-    while frames.len() > 1 {
-        let functions = &mut frames[0].functions;
-        let ours = functions.iter().take_while(|function| is_of_malloc(function)).count();
-        functions.drain(..ours);
-        if !functions.is_empty() {
-            return;
-        }
-        frames.remove(0);
+    let is_between = |function: &Function| is_of_malloc(function) || is_of_core(function);
+    let nth = frames.iter().position(|frame| !frame.functions.iter().all(is_between));
+    // The last of the frames stays, or nothing would be known.
+    let Some(nth) = nth.or(frames.len().checked_sub(1)) else { return };
+    let in_mixed = frames[nth].functions.iter().take_while(|function| is_between(function)).count();
+    let before = frames[..nth].iter().flat_map(|frame| &frame.functions).count();
+    let all = frames.iter().flat_map(|frame| &frame.functions).take(before + in_mixed);
+    let ours = all.enumerate().filter(|(_, function)| is_of_malloc(function)).last();
+    let mut ours = ours.map_or(0, |(last, _)| last + 1);
+    while frames.len() > 1 && ours > 0 && ours >= frames[0].functions.len() {
+        ours -= frames.remove(0).functions.len();
     }
+    if ours < frames[0].functions.len() {
+        frames[0].functions.drain(..ours);
+    }
+}
+
+/// Returns `true` for what core has between functions of the malloc, and calls back: `bool::then`, say.
+fn is_of_core(function: &Function) -> bool {
+    function.source.as_deref().is_some_and(|source| source.contains("/library/core/src/"))
 }
 
 fn is_of_malloc(function: &Function) -> bool {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -92,7 +93,20 @@ fn a_library_beside_the_command_is_found() {
         for name in ["CORELOCAL_MALLOC_LIBRARY", "CORELOCAL_MALLOCS", "LD_PRELOAD", "CARGO"] {
             command.env_remove(name);
         }
-        let done = command.arg("run").args(options).arg("true").output().expect("it starts");
+        command.arg("run").args(options).arg("true");
+        // Another test's child may still have the copy open for writing, which it inherited before it became a program.
+        let began = Instant::now();
+        let done = loop {
+            match command.output() {
+                Err(why)
+                    if why.raw_os_error() == Some(libc::ETXTBSY)
+                        && began.elapsed() < crate::LIMIT =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                done => break done.expect("it starts"),
+            }
+        };
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
     let (code, said) = run(&["--malloc", "rpmalloc"]);

@@ -107,6 +107,7 @@ extern "C" fn allocate_large(
     missing: extern "C" fn() -> *mut u8,
 ) -> *mut u8 {
     let Some(range) = Range::make() else { return missing() };
+    front::begin(range);
     let attempt = || match config::is_checked() {
         true => check::allocate_large(range, align, size, is_zeroed),
         false => large::allocate(range, align, size),

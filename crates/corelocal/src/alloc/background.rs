@@ -19,7 +19,7 @@
 //!    because they were not idle.
 
 pub(super) mod by_itself;
-pub(super) mod by_time;
+mod by_time;
 mod reclaim;
 pub(super) mod target;
 mod thin_out;

@@ -24,7 +24,12 @@
 //!    ([`start_profile`], [`stop_profile`]). All other values are stored before it.
 //! 2. Until then every other value says that nothing was asked for.
 
-use core::ffi::c_int;
+mod background;
+mod reports;
+
+pub(super) use background::Background;
+pub(super) use reports::Reports;
+
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::layout::chunk::CHUNK;
@@ -82,91 +87,6 @@ static EARLY_CHUNKS: AtomicUsize = AtomicUsize::new(UNSET);
 const UNSET: usize = usize::MAX;
 
 const R: Ordering = Ordering::Relaxed;
-
-/// The reports that were asked for.
-#[derive(Clone, Copy)]
-pub(super) struct Reports(u32);
-
-const STATS: u32 = 1;
-const JSON: u32 = 2;
-/// Bit positions of the signal numbers, of 8 bits each.
-const PROFILE_SIGNAL: u32 = 16;
-const STATS_SIGNAL: u32 = 24;
-
-impl Reports {
-    /// Returns `true` if any was asked for, profiles at the end apart.
-    pub(super) fn is_any(self) -> bool {
-        self.0 != 0
-    }
-
-    /// Returns `true` if statistics are to be written at the end.
-    pub(super) fn is_stats(self) -> bool {
-        self.0 & (STATS | JSON) != 0
-    }
-
-    /// Returns `true` if statistics are to be JSON.
-    pub(super) fn is_json(self) -> bool {
-        self.0 & JSON != 0
-    }
-
-    /// Returns the signal that asks for a profile.
-    pub(super) fn profile_signal(self) -> Option<c_int> {
-        self.signal(PROFILE_SIGNAL)
-    }
-
-    /// Returns the signal that asks for statistics.
-    pub(super) fn stats_signal(self) -> Option<c_int> {
-        self.signal(STATS_SIGNAL)
-    }
-
-    fn signal(self, at: u32) -> Option<c_int> {
-        Some((self.0 >> at & 0xff) as c_int).filter(|signal| *signal > 0)
-    }
-
-    /// Returns these, and the one of a word. Of two signals for one purpose the first counts.
-    fn and(self, word: &[u8]) -> Reports {
-        let signal = |name: &[u8], at: u32| {
-            let number = word.strip_prefix(name).and_then(signal);
-            number.filter(|_| self.signal(at).is_none()).map(|number| (number as u32) << at)
-        };
-        let more = match word {
-            b"stats" => STATS,
-            b"stats:json" => JSON,
-            _ => signal(b"profile-signal:", PROFILE_SIGNAL)
-                .or_else(|| signal(b"stats-signal:", STATS_SIGNAL))
-                .unwrap_or(0),
-        };
-        Reports(self.0 | more)
-    }
-}
-
-/// The processes that get a background thread. The highest one that was asked for counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Background {
-    /// Those with several threads, if the program allows it.
-    Several,
-    /// All.
-    Yes,
-    /// All, and forked children of processes that had one.
-    Children,
-    /// None.
-    No,
-}
-
-impl Background {
-    pub(super) const ALL: [Background; 4] =
-        [Background::Several, Background::Yes, Background::Children, Background::No];
-
-    fn of_word(word: &[u8]) -> Option<Background> {
-        match word {
-            b"background:yes" => Some(Background::Yes),
-            b"background:children" => Some(Background::Children),
-            b"background:no" => Some(Background::No),
-            _ => None,
-        }
-    }
-}
 
 impl Modes {
     /// Returns `true` if any mode is on in which new objects are treated specially.

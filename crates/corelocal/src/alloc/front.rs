@@ -12,7 +12,7 @@
 //! Invariant: modes (`config.rs`) are one branch of the cold functions; hot ones contain nothing for them
 //! (`core_cache/slots.rs`).
 
-use super::background::{allow_background, or_reclaimed};
+use super::background::{allow_background, at_cold_path, or_reclaimed};
 use super::central::place::Place;
 use super::core_cache::refill::pop_or_refill;
 use super::core_cache::slots::{
@@ -25,7 +25,7 @@ use super::layout::range::{Range, kind_of};
 use super::layout::stack;
 use super::page_heap::large::deallocate_other;
 use super::reports::begin_in_program;
-use super::{config, hook};
+use super::{config, hook, inspect};
 
 /// Called when out of memory: returns null, and may do something else, such as set `errno`.
 pub(super) type Missing = extern "C" fn() -> *mut u8;
@@ -143,6 +143,7 @@ extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8
     // serves.
     bind();
     let Some(range) = Range::make() else { return missing() };
+    begin(range);
     let place = Place::new(range, class);
     let attempt = || match config::modes() {
         Some(modes) if modes.is_any() => debug::allocate(modes, place, align, size),
@@ -187,6 +188,18 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
         }
     }
     push_otherwise(class::of_size(size).unwrap_or_default(), object, size);
+}
+
+/// Begins what a process has from its first slow call on, once: the hook by which memory goes back by itself, and the mark
+/// for readers of its memory.
+#[inline]
+pub(super) fn begin(range: Range) {
+    /// The memory used from which on memory is worth giving back.
+    const WORTH: usize = 32 << 20;
+    if !inspect::is_published(range) {
+        hook::set_default(WORTH, at_cold_path);
+        inspect::publish(range);
+    }
 }
 
 /// Frees an object for which the stack had no room, which has no class, or which a debugging mode handles.

@@ -8,16 +8,13 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use super::background::at_cold_path;
 use super::layout::range::Range;
 use crate::sys::arch::{self, own_words};
 use crate::sys::try_lock::TryLock;
 
-/// The program's hook; null: [`at_cold_path`].
+/// The hook; null until there is one.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-static HOOK_AT: AtomicUsize = AtomicUsize::new(WORTH);
-/// The memory used from which on memory is worth giving back.
-const WORTH: usize = 32 << 20;
+static HOOK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The moment in the cold path at which the hook is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +40,15 @@ pub fn set_cold_hook(bytes: usize, hook: fn(Moment)) {
     HOOK_AT.store(bytes, Ordering::Release);
 }
 
+/// Sets the hook that is called from `bytes` on unless the program sets one.
+pub(super) fn set_default(bytes: usize, hook: fn(Moment)) {
+    let null = core::ptr::null_mut();
+    if HOOK.compare_exchange(null, hook as *mut (), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        // Release: partner is the Acquire in `call_hook_at`. It fails if the program was faster.
+        let _ = HOOK_AT.compare_exchange(usize::MAX, bytes, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
 /// Calls the hook after memory was taken from the middle or back end.
 #[inline]
 pub(super) fn after_growth(range: Range) {
@@ -66,11 +72,9 @@ fn call_hook_at(range: Range, moment: Moment) {
 /// `extern "C"`: a panic of the hook ends the process here, since it must not unwind out of an allocator.
 #[cold]
 extern "C" fn call_hook(moment: Moment) {
-    let hook = match HOOK.load(Ordering::Relaxed) {
-        hook if hook.is_null() => at_cold_path,
-        // SAFETY: `set_cold_hook` stored a function of this type.
-        hook => unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) },
-    };
+    let hook = HOOK.load(Ordering::Relaxed);
+    // SAFETY: a function of this type was stored before `HOOK_AT` was set.
+    let hook = unsafe { core::mem::transmute::<*mut (), fn(Moment)>(hook) };
     let Some(is_running) = arch::own_word(own_words::HOOK) else {
         // The thread has no words of its own: run the hook on one thread at a time, and never re-entered.
         static RUNS: TryLock = TryLock::new();

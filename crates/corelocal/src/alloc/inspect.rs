@@ -6,106 +6,51 @@
 //! A reader looks for a mapping that begins with [`MARK`] (`/proc/PROCESS/maps`), and then follows addresses. It has to
 //! be of the same layout as the process, which `LAYOUT` tells.
 //!
+//! `inspect/directory.rs` has the layout's number and the addresses.
+//!
 //! # Invariants
 //! 1. Everything that is read is an integer or an atomic one: any bytes are valid. Addresses are only given to `read`.
 //! 2. The process goes on meanwhile: figures are those of slightly different moments.
 
+mod directory;
+
+pub use directory::MARK;
+
 use core::mem::{MaybeUninit, offset_of};
 use core::slice;
-use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use core::sync::atomic::Ordering;
 
-use super::background::by_itself::IS_ALLOWED;
-use super::background::target::{AS_ASKED, NO_TARGET, TARGET};
-use super::central::{CENTRALS, Central, Centrals};
-use super::config::{self, Background, Modes};
-use super::core_cache::slots::BLOCK;
-use super::debug::profile::SAMPLED;
+use super::background::target::{AS_ASKED, NO_TARGET};
+use super::central::Central;
+use super::config::{Background, Modes};
 use super::debug::stats::{Stats, none};
 use super::layout::chunk::{CHUNK, HUGE_PAGE, IN_A_GROUP, MOST_CHUNKS};
-use super::layout::chunk_metadata::{GROUPS, Group, IN_A_BLOCK};
+use super::layout::chunk_metadata::{Group, IN_A_BLOCK};
 use super::layout::class::{self, CLASSES};
 use super::layout::division::Division;
 use super::layout::header::{HEADER, Header};
-use super::layout::node_ranges::{STATE, STATES};
-use super::layout::range::{BASE, UNSET};
+use super::layout::node_ranges::STATE;
+use super::layout::range::{Range, UNSET};
 use super::layout::record::Record;
 use super::layout::stack;
 use crate::cid;
 use crate::rseq::{SLOT_SHIFT, offset};
+use directory::{LAYOUT, Places};
 
 const R: Ordering = Ordering::Relaxed;
 
-/// The first word of a range's header.
-pub const MARK: u64 = u64::from_le_bytes(*b"CLmalloc");
-
-/// A number that differs where the layout does, as far as it is used here.
-const LAYOUT: usize = {
-    let sizes = [
-        1,
-        size_of::<Header>(),
-        size_of::<Group>(),
-        size_of::<Record>(),
-        size_of::<Central>(),
-        offset_of!(Central, count),
-        size_of::<Directory>(),
-        stack::at(1),
-        CLASSES,
-        SLOT_SHIFT as usize,
-        STATE,
-    ];
-    let (mut sum, mut nth) = (0usize, 0);
-    while nth < sizes.len() {
-        sum = sum.wrapping_mul(1_000_003).wrapping_add(sizes[nth]);
-        nth += 1;
-    }
-    sum
-};
-
-/// Where the state of a malloc is, in its process.
-#[repr(C)]
-struct Directory {
-    layout: usize,
-    base: &'static AtomicUsize,
-    groups: &'static [AtomicPtr<Group>; MOST_CHUNKS / IN_A_GROUP],
-    block: &'static AtomicPtr<u8>,
-    centrals: &'static Centrals,
-    states: &'static AtomicPtr<u8>,
-    sampled: &'static [AtomicUsize; CLASSES + 1],
-    modes: &'static AtomicU32,
-    guard_rate: &'static AtomicU32,
-    profile_rate: &'static AtomicU64,
-    background: &'static AtomicU8,
-    is_allowed: &'static AtomicBool,
-    is_without_huge_pages: &'static AtomicBool,
-    is_pressure_ignored: &'static AtomicBool,
-    resident: &'static AtomicUsize,
-    target: &'static AtomicUsize,
+/// Has readers find this range.
+pub(super) fn publish(range: Range) {
+    let header = range.header();
+    header.directory.store(directory::address(), R);
+    // Last: a reader that sees the mark follows the address.
+    header.mark.store(MARK, Ordering::Release);
 }
 
-static DIRECTORY: Directory = Directory {
-    layout: LAYOUT,
-    base: &BASE,
-    groups: &GROUPS,
-    block: &BLOCK,
-    centrals: &CENTRALS,
-    states: &STATES,
-    sampled: &SAMPLED,
-    modes: &config::MODES,
-    guard_rate: &config::GUARD_RATE,
-    profile_rate: &config::PROFILE_RATE,
-    background: &config::BACKGROUND,
-    is_allowed: &IS_ALLOWED,
-    is_without_huge_pages: &config::IS_WITHOUT_HUGE_PAGES,
-    is_pressure_ignored: &config::IS_PRESSURE_IGNORED,
-    resident: &config::RESIDENT,
-    target: &TARGET,
-};
-
-/// Returns the directory's address, for the header.
-pub(super) fn directory() -> usize {
-    (&raw const DIRECTORY).expose_provenance()
+/// Returns `true` if readers find this range.
+#[inline]
+pub(super) fn is_published(range: Range) -> bool {
+    range.header().mark.load(R) == MARK
 }
 
 /// The options of a malloc that a reader found.
@@ -170,7 +115,7 @@ pub fn inspect(
     if process.get::<usize>(at)? != LAYOUT {
         return Err(Unread::OtherVersion);
     }
-    let places = Places::of(&mut process, at)?;
+    let places = Places::of(|offset| process.get::<usize>(at.wrapping_add(offset)))?;
     let base = process.get::<usize>(places.base)?;
     if base == UNSET || base.wrapping_sub(HEADER) != header {
         return Err(Unread::NotOne);
@@ -216,48 +161,6 @@ fn totals(head: &Header) -> Stats {
     stats.large_reserve = reserve.saturating_mul(CHUNK);
     stats.displaced = head.displaced.load(R);
     stats
-}
-
-/// The addresses in a directory.
-struct Places {
-    base: usize,
-    groups: usize,
-    block: usize,
-    centrals: usize,
-    states: usize,
-    sampled: usize,
-    modes: usize,
-    guard_rate: usize,
-    profile_rate: usize,
-    background: usize,
-    is_allowed: usize,
-    is_without_huge_pages: usize,
-    is_pressure_ignored: usize,
-    resident: usize,
-    target: usize,
-}
-
-impl Places {
-    fn of(process: &mut Process<'_>, at: usize) -> Result<Places, Unread> {
-        let mut word = |offset: usize| process.get::<usize>(at.wrapping_add(offset));
-        Ok(Places {
-            base: word(offset_of!(Directory, base))?,
-            groups: word(offset_of!(Directory, groups))?,
-            block: word(offset_of!(Directory, block))?,
-            centrals: word(offset_of!(Directory, centrals))?,
-            states: word(offset_of!(Directory, states))?,
-            sampled: word(offset_of!(Directory, sampled))?,
-            modes: word(offset_of!(Directory, modes))?,
-            guard_rate: word(offset_of!(Directory, guard_rate))?,
-            profile_rate: word(offset_of!(Directory, profile_rate))?,
-            background: word(offset_of!(Directory, background))?,
-            is_allowed: word(offset_of!(Directory, is_allowed))?,
-            is_without_huge_pages: word(offset_of!(Directory, is_without_huge_pages))?,
-            is_pressure_ignored: word(offset_of!(Directory, is_pressure_ignored))?,
-            resident: word(offset_of!(Directory, resident))?,
-            target: word(offset_of!(Directory, target))?,
-        })
-    }
 }
 
 /// Types of which any bytes are a value: integers, atomic ones, and structures and arrays of them.
@@ -394,12 +297,13 @@ impl Process<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alloc::layout::range::Range;
     use crate::alloc::{allocate, deallocate, stats};
 
     /// This process as another one: every address that the reader asks for exists.
     fn inspect_this() -> Result<Found, Unread> {
-        let header = Range::make().unwrap().address(0) - HEADER;
+        let range = Range::make().unwrap();
+        publish(range);
+        let header = range.address(0) - HEADER;
         inspect(header, &mut |at, bytes| {
             let from = core::ptr::with_exposed_provenance::<u8>(at);
             // SAFETY: addresses of this process's malloc; other threads write to them atomically, so copies are made byte

@@ -17,8 +17,8 @@ pub use format::{cached, in_use, write_json, write_text, write_xml};
 pub use text_output::Out;
 
 use core::fmt::Write as _;
-use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::core_cache::slots;
 use super::{config, profile, stats, verify};
 
 /// Begins what the environment asks for. Does nothing if there is no environment yet.
@@ -43,18 +43,9 @@ pub extern "C" fn end() {
 /// Begins what the environment asks for, once, in a program that has this malloc inside: to be called in each cold path.
 #[inline]
 pub(super) fn begin_in_program() {
-    if !is_in_program() && config::modes().is_some() {
+    if !slots::are_freed_by_size() && config::modes().is_some() {
         begin_once();
     }
-}
-
-/// Set once a program that has this malloc inside has allocated.
-static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-
-/// Returns `true` if this malloc is a program's `CoreLocal`, whose objects are freed by their size.
-#[inline]
-pub(super) fn is_in_program() -> bool {
-    HAS_BEGUN.load(Ordering::Relaxed)
 }
 
 /// Marks a program that has this malloc inside, for `corelocal heap`: a section of this name. The linker leaves it out
@@ -66,7 +57,7 @@ static MARK: [u8; 16] = *b"corelocal malloc";
 fn begin_once() {
     core::hint::black_box(&MARK);
     let is_asked = config::reports().is_any() || profile::is_on() || config::is_checked();
-    if !HAS_BEGUN.swap(true, Ordering::Relaxed) && is_asked {
+    if slots::free_by_size() && is_asked {
         begin();
         // SAFETY: a function that may run at any time, and stays as long as the program, or the library that has it. If
         // libc has no memory for it, nothing is written at the end.

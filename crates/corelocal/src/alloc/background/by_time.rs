@@ -23,7 +23,7 @@
 //! 2. The thread that holds `STEPS` takes the step; others go on without one. All other state is a hint.
 //! 3. Nothing happens in a child of vfork, which shares its parent's memory and ends soon.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::reclaim::empty_caches;
 use super::target::{self, target};
@@ -66,7 +66,6 @@ static DUE: AtomicU64 = AtomicU64::new(0);
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 /// The time at which ticking was last switched on or off; 0 if it never was.
 static TICKED: AtomicU64 = AtomicU64::new(0);
-static IS_TICKED: AtomicBool = AtomicBool::new(false);
 /// Rounds since then.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 /// The number of the next step.
@@ -124,7 +123,7 @@ pub fn release_by_time() -> usize {
 
 /// Makes the cold path run regularly while much memory is idle, within limits.
 fn look_at_ticks(range: Range, now: u64, is_due: bool) {
-    let (is_ticked, since) = (IS_TICKED.load(R), TICKED.load(R));
+    let (is_ticked, since) = (slots::is_ticked(), TICKED.load(R));
     let looked = LOOKED.load(R);
     if looked != now {
         LOOKED.store(now, R);
@@ -144,7 +143,7 @@ fn look_at_ticks(range: Range, now: u64, is_due: bool) {
     };
     if is_time && !in_vfork_child() && TICKED.compare_exchange(since, now, R, R).is_ok() {
         ROUNDS.store(0, R);
-        set_ticked(!is_ticked);
+        slots::set_ticked(!is_ticked);
         // Ticking was useful: switch it on again as soon as it is wanted.
         if is_ticked && !is_much {
             TICKED.store(0, R);
@@ -158,15 +157,10 @@ fn may_tick(now: u64, since: u64) -> bool {
     since == 0 || since > now + PERIOD || now.saturating_sub(since) > NOT_TICKED
 }
 
-fn set_ticked(is_ticked: bool) {
-    IS_TICKED.store(is_ticked, R);
-    slots::set_ticked(is_ticked);
-}
-
 /// Leaves the work to a background thread from here on.
 pub(in crate::alloc) fn stop() {
-    if IS_TICKED.load(R) {
-        set_ticked(false);
+    if slots::is_ticked() {
+        slots::set_ticked(false);
     }
 }
 

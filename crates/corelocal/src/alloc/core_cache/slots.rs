@@ -21,7 +21,7 @@
 //!    once set. `FREED` has the same slots or none; in checking mode it has none.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::CoreCache;
 use super::memory;
@@ -40,6 +40,21 @@ pub(in crate::alloc) static FRONT: Slots = Slots::new();
 pub(in crate::alloc) static WATCHED: Slots = Slots::new();
 /// The slots that objects are freed to whose class the map tells.
 pub(in crate::alloc) static FREED: Slots = Slots::new();
+
+/// Set once objects may be freed by their size alone, as `CoreLocal` does.
+static FREED_BY_SIZE: AtomicBool = AtomicBool::new(false);
+
+/// Says that objects may be freed by their size alone from here on; false if that was said before.
+pub(in crate::alloc) fn free_by_size() -> bool {
+    !FREED_BY_SIZE.swap(true, R)
+}
+
+/// Returns `true` if objects may be freed by their size alone: then those of a class in its slots lie in its spans while
+/// `FRONT` is set.
+#[inline]
+pub(in crate::alloc) fn are_freed_by_size() -> bool {
+    FREED_BY_SIZE.load(R)
+}
 
 /// The slots themselves.
 pub(in crate::alloc) static BLOCK: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -162,9 +177,18 @@ pub(in crate::alloc) fn set_tick_distance(long_ago: bool, is_due: bool) {
     }
 }
 
-/// Switches ticking on or off. Does nothing in a process that checks, counts, samples or guards.
+/// Whether the process ticks, unless it counts for another purpose.
+static IS_TICKED: AtomicBool = AtomicBool::new(false);
+
+/// Returns `true` if the process ticks, or will again once it does not count for another purpose.
+pub(in crate::alloc) fn is_ticked() -> bool {
+    IS_TICKED.load(R)
+}
+
+/// Switches ticking on or off. That has no effect while a process checks, counts, samples or guards.
 #[cold]
 pub(in crate::alloc) fn set_ticked(is_ticked: bool) {
+    IS_TICKED.store(is_ticked, R);
     if config::modes().is_some_and(|modes| !modes.is_any()) {
         set_watched(is_ticked);
     }

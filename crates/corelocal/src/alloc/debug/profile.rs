@@ -52,7 +52,6 @@ pub use sample::Sample;
 
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use crate::alloc::background::by_time;
 use crate::alloc::central::place::Place;
 use crate::alloc::config::{self, profile_rate};
 use crate::alloc::core_cache::slots;
@@ -60,7 +59,6 @@ use crate::alloc::hook;
 use crate::alloc::layout::class::{self, LARGE};
 use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap::large;
-use crate::alloc::reports::is_in_program;
 use crate::sys::Errno;
 use crate::sys::try_lock::TryLock;
 
@@ -118,7 +116,6 @@ pub fn is_on() -> bool {
 /// ```
 pub fn start(rate: u64) -> Result<u64, Errno> {
     let Some(_mine) = SWITCHES.try_lock() else { return Err(Errno::EAGAIN) };
-    by_time::stop();
     let is_there = config::modes().is_some();
     let started = config::start_profile(rate);
     let rate = started.ok_or(if is_there { Errno::EINVAL } else { Errno::EAGAIN })?;
@@ -146,8 +143,8 @@ fn let_go() {
     fence(Ordering::SeqCst);
     let modes = config::modes();
     let is_free = || SAMPLED.iter().all(|sampled| sampled.load(R) == 0);
-    if modes.is_some_and(|modes| !modes.is_any()) && (!is_in_program() || is_free()) {
-        slots::set_watched(false);
+    if modes.is_some_and(|modes| !modes.is_any()) && (!slots::are_freed_by_size() || is_free()) {
+        slots::set_watched(slots::is_ticked());
     }
 }
 

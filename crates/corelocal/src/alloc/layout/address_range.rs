@@ -26,7 +26,7 @@ use super::chunk::{CHUNK, HUGE_PAGE, IN_A_GROUP, MOST_CHUNKS};
 use super::division::Division;
 use super::header::{FIRST, HEADER, PAGE};
 use super::range::{LIMIT, Range};
-use crate::alloc::{inspect, random};
+use crate::alloc::random;
 use crate::sys::memory::pages::{self, Ground, Refusal};
 use crate::sys::sleep;
 use crate::sys::try_lock::TryLock;
@@ -116,8 +116,6 @@ fn fill_in(base: usize, chunks: usize, ground: Ground) -> Range {
     let range = Range::at(base);
     let header = range.header();
     header.chunks.store(chunks, Ordering::Relaxed);
-    header.directory.store(inspect::directory(), Ordering::Relaxed);
-    header.mark.store(inspect::MARK, Ordering::Relaxed);
     header.is_reserved.store(usize::from(ground == Ground::Reserved), Ordering::Relaxed);
     if Division::is_whole(chunks) {
         header.division.store(Division::WHOLE.word(), Ordering::Relaxed);

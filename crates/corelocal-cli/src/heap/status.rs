@@ -204,7 +204,8 @@ impl Malloc {
         Malloc {
             in_use,
             cached,
-            in_spans: small(stats).saturating_sub((in_use - stats.large_bytes) + cached),
+            in_spans: small(stats)
+                .saturating_sub(in_use.saturating_sub(stats.large_bytes).saturating_add(cached)),
             idle: stats.idle,
             resident: pages.sum(found.range, |mapping| mapping.resident),
             huge: stats.huge,

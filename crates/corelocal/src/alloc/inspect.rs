@@ -297,6 +297,7 @@ impl Process<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alloc::layout::range::BASE;
     use crate::alloc::{allocate, deallocate, stats};
 
     /// This process as another one: every address that the reader asks for exists.
@@ -352,5 +353,42 @@ mod tests {
             true
         });
         assert_eq!(other.unwrap_err(), Unread::OtherVersion);
+    }
+
+    /// Memory in which any byte may be another one: there is an answer, or an error.
+    #[test]
+    fn whatever_the_memory_contains_there_is_an_end() {
+        let range = Range::make().unwrap();
+        publish(range);
+        let header = range.address(0) - HEADER;
+        for seed in 0..3000 {
+            let mut random = crate::alloc::random::mix(seed);
+            let mut next = || {
+                random = crate::alloc::random::mix(random);
+                random
+            };
+            let (mut reads, odds) = (0, 1 << (next() % 12));
+            let found = inspect(header, &mut |at, bytes| {
+                reads += 1;
+                let known = [
+                    (header, size_of::<Header>()),
+                    (directory::address(), size_of::<Places>()),
+                    ((&raw const BASE).addr(), size_of::<usize>()),
+                ];
+                let end = at.wrapping_add(bytes.len());
+                let is_known = known.iter().any(|(from, len)| at >= *from && end <= from + len);
+                for (nth, byte) in bytes.iter_mut().enumerate() {
+                    let from = core::ptr::with_exposed_provenance::<u8>(at.wrapping_add(nth));
+                    *byte = match next() {
+                        wrong if wrong % odds == 0 && reads > 2 => (wrong >> 32) as u8,
+                        // SAFETY: the header, or a static of this process's.
+                        _ if is_known => unsafe { from.read_volatile() },
+                        other => (other >> 40) as u8,
+                    };
+                }
+                reads < 5000
+            });
+            assert!(found.is_err() || found.is_ok_and(|found| found.stats.nodes <= 8), "{seed}");
+        }
     }
 }

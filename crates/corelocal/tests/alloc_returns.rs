@@ -37,6 +37,22 @@ fn what_is_freed_goes_back() {
     );
 }
 
+/// The operator's word starts a thread that the program did not ask for.
+#[test]
+fn the_environment_demands_a_thread() {
+    run_in_child(
+        "the_environment_demands_a_thread",
+        |command| _ = command.env("CORELOCAL_MALLOC", "background:yes"),
+        || {
+            let before = (resident(), threads());
+            let spike = spike(2, 64, |_| false, None);
+            spike.wait_until_resident_is_at_most(before.0 + 32);
+            drop(spike);
+            assert_eq!(threads(), before.1 + 1);
+        },
+    );
+}
+
 /// One of 16 pieces stays, so no span is empty.
 #[test]
 fn pages_between_objects_go_back() {

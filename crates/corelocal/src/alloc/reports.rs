@@ -18,6 +18,8 @@ pub use text_output::Out;
 
 use core::fmt::Write as _;
 
+use super::background::allow_background;
+use super::config::Background;
 use super::core_cache::slots;
 use super::{config, profile, stats, verify};
 
@@ -57,7 +59,12 @@ static MARK: [u8; 16] = *b"corelocal malloc";
 fn begin_once() {
     core::hint::black_box(&MARK);
     let is_asked = config::reports().is_any() || profile::is_on() || config::is_checked();
-    if slots::free_by_size() && is_asked {
+    let is_first = slots::free_by_size();
+    if is_first && matches!(config::background(), Background::Yes | Background::Children) {
+        // The thread comes without the program's leave: what it has to know of the start is noted all the same.
+        allow_background();
+    }
+    if is_first && is_asked {
         begin();
         // SAFETY: a function that may run at any time, and stays as long as the program, or the library that has it. If
         // libc has no memory for it, nothing is written at the end.

@@ -6,11 +6,15 @@ mod cache;
 mod counter;
 mod gauge;
 mod histogram;
+#[cfg(target_os = "linux")]
+mod malloc;
 mod recorder;
 mod registry;
 mod text;
 
 pub use builder::{Builder, Error};
+#[cfg(target_os = "linux")]
+pub use malloc::record_malloc;
 pub use recorder::{Handle, Recorder};
 
 /// Makes everything that the program counts with `metrics` from now on local to the core that counts.

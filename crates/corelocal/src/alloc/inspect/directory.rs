@@ -1,4 +1,4 @@
-//! Where a malloc's state is in its process, for those who read its memory.
+//! The addresses of a malloc's state in its process, for a reader of its memory.
 //!
 //! Invariant: the number of the layout comes first, in every version.
 

@@ -314,11 +314,17 @@ impl OnTerminal {
             let is_ready = all.iter().all(|signal| caught >> (signal - 1) & 1 == 1);
             is_ready.then(|| program.parse().ok())?
         };
+        let began = Instant::now();
         loop {
-            match catches() {
-                Some(program) => return program,
-                None => std::thread::sleep(Duration::from_millis(20)),
+            if let Some(program) = catches() {
+                return program;
             }
+            if self.corelocal.try_wait().expect("a child").is_some() {
+                let mut err = String::new();
+                self.err.read_to_string(&mut err).expect("text");
+                panic!("it has ended after {:?}: {err}", began.elapsed());
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 

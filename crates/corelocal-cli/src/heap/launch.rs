@@ -61,12 +61,12 @@ pub fn look(args: &HeapArgs) -> Result<Looked, Refusal> {
     let (program, arguments) =
         args.target.split_first().context("no program was given").map_err(Refusal::unable)?;
     let program = Program::find(program)?;
-    // Its own malloc writes the profile. Preloaded, another one would write one of the few objects of C.
-    let malloc = match program.has_core_local() {
-        true => Malloc::of_libc(),
-        false => library::ours().map_err(Refusal::unable)?,
+    let ours = library::ours().map_err(Refusal::unable)?;
+    let malloc = match program.takes(&ours) {
+        // Its own malloc writes the profile.
+        Err(_) if program.has_core_local() => Malloc::of_libc(),
+        answer => answer.map(|()| ours)?,
     };
-    program.takes(&malloc)?;
     may_be_profiled(&before).map_err(Refusal::unable)?;
     let folder = Folder::with_room("heap").map_err(Refusal::unable)?;
     let mut command = Command::new(&program.path);
@@ -150,8 +150,8 @@ fn without_later_ones(profiles: &mut Vec<PathBuf>, answers: &[PathBuf]) {
     profiles.retain(|path| answers.contains(path) || !is_later(path));
 }
 
-/// Keeps, of several profiles of one program in one process, the last one; one that is cut off only if no other one is
-/// there.
+/// Keeps, of several profiles of one program in one process, the one of which most was allocated: the last one of a malloc,
+/// and that of `CoreLocal` where another one was preloaded. One that is cut off only if no other one is there.
 fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
     let program = |heap: &Heap| {
         heap.maps.lines().next().and_then(|line| line.split('/').next_back().map(str::to_owned))
@@ -160,6 +160,7 @@ fn keep(heaps: &mut Vec<Heap>, heap: Heap) {
         heaps.iter_mut().find(|it| it.process == heap.process && program(it) == program(&heap));
     match same {
         Some(known) if known.is_whole && !heap.is_whole => {}
+        Some(known) if known.is_whole && known.asked_for > heap.asked_for => {}
         Some(known) => *known = heap,
         None => heaps.push(heap),
     }

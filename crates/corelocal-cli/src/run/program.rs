@@ -150,7 +150,7 @@ impl Program {
         symbols::malloc_inside(&self.interpreter().ok()?)
     }
 
-    /// Returns `true` if it is a Rust program with our malloc as `CoreLocal`.
+    /// Returns `true` if it may be a Rust program with our malloc as `CoreLocal`.
     pub fn has_core_local(&self) -> bool {
         self.interpreter().is_ok_and(|program| symbols::has_core_local(&program))
     }

@@ -32,7 +32,7 @@ pub fn malloc_inside(program: &Path) -> Option<&'static str> {
 /// The section that programs with `CoreLocal` have (`corelocal::alloc`).
 const INSIDE: &[u8] = b".corelocal.malloc";
 
-/// Returns `true` if a Rust program has our malloc as `CoreLocal`, and so reads `CORELOCAL_MALLOC` itself.
+/// Returns `true` if a Rust program may have our malloc as `CoreLocal`, and so read `CORELOCAL_MALLOC` itself.
 pub fn has_core_local(program: &Path) -> bool {
     let Ok(file) = elf::open(program).map(ReadCache::new) else { return false };
     match FileKind::parse(&file) {

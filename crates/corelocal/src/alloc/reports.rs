@@ -50,8 +50,7 @@ pub(super) fn begin_in_program() {
     }
 }
 
-/// Marks a program that has this malloc inside, for `corelocal heap`: a section of this name. The linker leaves it out
-/// where nothing calls `begin_once`.
+/// Marks a program that may have this malloc inside, for `corelocal heap`: a section of this name.
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".corelocal.malloc"))]
 static MARK: [u8; 16] = *b"corelocal malloc";
 

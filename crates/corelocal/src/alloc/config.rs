@@ -220,20 +220,17 @@ pub(super) fn is_profile_asked() -> bool {
     is_known(ASKED_FOR_PROFILE)
 }
 
-/// Begins to sample one byte in `rate`. Returns the rate that counts: that of the first profile. `None` if the process
-/// has no environment yet, or checks all objects.
-pub(super) fn start_profile(rate: u64) -> Option<u64> {
-    if modes()?.checks() {
-        return None;
-    }
+/// Begins to sample one byte in `rate`, in a process whose modes are known. Returns the rate that counts: that of the first
+/// profile.
+pub(super) fn start_profile(rate: u64) -> u64 {
     let rate = match PROFILE_RATE.compare_exchange(0, rate.clamp(1, MOST_BYTES), R, R) {
         Ok(_) => rate.clamp(1, MOST_BYTES),
         Err(first) => first,
     };
     let _ = PROCESS.compare_exchange(0, process_id(), R, R);
-    // Release: partner is the Acquire in `modes`; the rate is stored.
+    // Release: partner is the Acquire in `modes`; the rate is stored, and `FRONT` is empty.
     MODES.fetch_or(PROFILE | PROFILED, Ordering::Release);
-    Some(rate)
+    rate
 }
 
 /// Ends the sampling.

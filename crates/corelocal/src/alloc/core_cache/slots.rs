@@ -31,6 +31,7 @@ use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::percpu::Block;
 use crate::rseq::{self, Exit, Slots};
+use crate::sys::try_lock::TryLock;
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -188,13 +189,17 @@ pub(in crate::alloc) fn is_ticked() -> bool {
 /// Switches ticking on or off. That has no effect while a process checks, counts, samples or guards.
 #[cold]
 pub(in crate::alloc) fn set_ticked(is_ticked: bool) {
+    let Some(_mine) = SWITCHES.try_lock() else { return };
     IS_TICKED.store(is_ticked, R);
     if config::modes().is_some_and(|modes| !modes.is_any()) {
         set_watched(is_ticked);
     }
 }
 
-/// Has allocations take the cold path from now on, or the hot one.
+/// Held by the thread that has allocations take another path. So the modes that it goes by do not change meanwhile.
+pub(in crate::alloc) static SWITCHES: TryLock = TryLock::new();
+
+/// Has allocations take the cold path from now on, or the hot one. The caller holds [`SWITCHES`].
 #[cold]
 pub(in crate::alloc) fn set_watched(is_watched: bool) {
     let Some(block) = block() else { return };

@@ -51,6 +51,7 @@ pub use dump::{dump, dump_next};
 pub use sample::Sample;
 
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use core::time::Duration;
 
 use crate::alloc::central::place::Place;
 use crate::alloc::config::{self, profile_rate};
@@ -59,8 +60,7 @@ use crate::alloc::hook;
 use crate::alloc::layout::class::{self, LARGE};
 use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap::large;
-use crate::sys::Errno;
-use crate::sys::try_lock::TryLock;
+use crate::sys::{Errno, sleep};
 
 const R: Ordering = Ordering::Relaxed;
 
@@ -115,13 +115,21 @@ pub fn is_on() -> bool {
 /// # Ok::<(), corelocal::sys::Errno>(())
 /// ```
 pub fn start(rate: u64) -> Result<u64, Errno> {
-    let Some(_mine) = SWITCHES.try_lock() else { return Err(Errno::EAGAIN) };
-    let is_there = config::modes().is_some();
-    let started = config::start_profile(rate);
-    let rate = started.ok_or(if is_there { Errno::EINVAL } else { Errno::EAGAIN })?;
-    slots::forget_left();
+    // Others hold it for microseconds, the thread that a signal handler interrupted for longer.
+    let held = || {
+        slots::SWITCHES.try_lock().or_else(|| {
+            sleep::nap(Duration::from_micros(20));
+            None
+        })
+    };
+    let Some(_mine) = (0..PATIENCE).find_map(|_| held()) else { return Err(Errno::EAGAIN) };
+    if config::modes().ok_or(Errno::EAGAIN)?.checks() {
+        return Err(Errno::EINVAL);
+    }
+    // Before the first sample: a thread that takes one, or has one, sees `FRONT` empty (3).
     slots::set_watched(true);
-    Ok(rate)
+    slots::forget_left();
+    Ok(config::start_profile(rate))
 }
 
 /// Stops the profile. Its samples stay until their objects are freed, and [`dump()`] writes them. It can be started again.
@@ -129,16 +137,18 @@ pub fn start(rate: u64) -> Result<u64, Errno> {
 /// From here on allocations cost what they cost without a profile; in a program with
 /// [`CoreLocal`](struct@crate::alloc::CoreLocal) only when the last sampled object of at most 1 MiB is freed.
 pub fn stop() {
-    if let Some(_mine) = SWITCHES.try_lock() {
-        config::stop_profile();
+    // Clears a bit: it needs no lock, and takes effect whatever others do.
+    config::stop_profile();
+    if let Some(_mine) = slots::SWITCHES.try_lock() {
         let_go();
     }
 }
 
-/// Held by the thread that starts or stops the profile.
-static SWITCHES: TryLock = TryLock::new();
+/// The number of times a start tries to have `SWITCHES`.
+const PATIENCE: u32 = 200;
 
-/// Lets allocations take the hot path again once nothing keeps them from it (3).
+/// Lets allocations take the hot path again once nothing keeps them from it (3). The caller holds `SWITCHES`: a start
+/// does not come between the look and the switch.
 fn let_go() {
     fence(Ordering::SeqCst);
     let modes = config::modes();
@@ -224,8 +234,11 @@ pub(super) fn forget(range: Range, object: *mut u8) {
     let (Some(rate), Some(area)) = (profile_rate(), area::get()) else { return };
     if let Some((_, class @ 1..)) = area.give_back(number, rate) {
         show(range, class as usize);
+        // Of threads that free the last samples at once one may be left out; the next sample makes up for it.
         if !config::is_profiling() {
-            let_go();
+            if let Some(_mine) = slots::SWITCHES.try_lock() {
+                let_go();
+            }
         }
     }
 }

@@ -89,10 +89,11 @@ const R: Ordering = Ordering::Relaxed;
 /// a row take one. May be called anywhere, including signal handlers. [The target](crate::alloc::set_target) is
 /// respected, except [under pressure](crate::alloc::watch_pressure).
 ///
-/// From the moment when 32 MiB are idle, or in spans that objects were freed of, until they are less than 4 MiB, the
-/// objects of each class are counted, for at most 8 such rounds every 30 s. The hook is then called even if no cache becomes empty or full: at least once in 256
-/// allocations of a class, and more often in a program that allocates rarely. This costs these calls of `malloc` as
-/// much as `stats` in `CORELOCAL_MALLOC`. Memory that is idle while the program neither allocates nor frees stays.
+/// The objects of each class are counted from the moment when 32 MiB are idle, or in spans that objects were freed of,
+/// until these are less than 4 MiB; for at most 8 such rounds every 30 s. The hook is then called even if no cache becomes
+/// empty or full: at least once in 256 allocations of a class, and more often in a program that allocates rarely. This
+/// costs these calls of `malloc` as much as `stats` in `CORELOCAL_MALLOC`. Memory that is idle while the program neither
+/// allocates nor frees stays.
 ///
 /// ```
 /// use corelocal::alloc;

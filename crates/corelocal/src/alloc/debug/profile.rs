@@ -60,6 +60,7 @@ use crate::alloc::hook;
 use crate::alloc::layout::class::{self, LARGE};
 use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap::large;
+use crate::sys::try_lock::Locked;
 use crate::sys::{Errno, sleep};
 
 const R: Ordering = Ordering::Relaxed;
@@ -115,14 +116,7 @@ pub fn is_on() -> bool {
 /// # Ok::<(), corelocal::sys::Errno>(())
 /// ```
 pub fn start(rate: u64) -> Result<u64, Errno> {
-    // Others hold it for microseconds, the thread that a signal handler interrupted for longer.
-    let held = || {
-        slots::SWITCHES.try_lock().or_else(|| {
-            sleep::nap(Duration::from_micros(20));
-            None
-        })
-    };
-    let Some(_mine) = (0..PATIENCE).find_map(|_| held()) else { return Err(Errno::EAGAIN) };
+    let Some(_mine) = hold() else { return Err(Errno::EAGAIN) };
     if config::modes().ok_or(Errno::EAGAIN)?.checks() {
         return Err(Errno::EINVAL);
     }
@@ -139,13 +133,22 @@ pub fn start(rate: u64) -> Result<u64, Errno> {
 pub fn stop() {
     // Clears a bit: it needs no lock, and takes effect whatever others do.
     config::stop_profile();
-    if let Some(_mine) = slots::SWITCHES.try_lock() {
+    if let Some(_mine) = hold() {
         let_go();
     }
 }
 
-/// The number of times a start tries to have `SWITCHES`.
-const PATIENCE: u32 = 200;
+/// Holds `SWITCHES`. `None` if that takes milliseconds: others hold it for microseconds, but a thread that a signal handler
+/// interrupted for longer.
+fn hold() -> Option<Locked<'static>> {
+    (0..200).find_map(|_| {
+        let held = slots::SWITCHES.try_lock();
+        if held.is_none() {
+            sleep::nap(Duration::from_micros(20));
+        }
+        held
+    })
+}
 
 /// Lets allocations take the hot path again once nothing keeps them from it (3). The caller holds `SWITCHES`: a start
 /// does not come between the look and the switch.

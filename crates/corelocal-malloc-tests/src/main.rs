@@ -21,6 +21,7 @@ mod scripts;
 mod signals;
 mod space;
 mod stack;
+mod traced;
 
 use std::process::ExitCode;
 
@@ -65,6 +66,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("member", |_, _| crowd::member()),
     ("stack", |n, _| stack::stack(at(n, 0)?, at(n, 1)?)),
     ("shortest_stack", |_, _| stack::shortest_stack()),
+    ("traced", |_, _| traced::traced()),
     ("shortage", |n, _| limits::shortage(at(n, 0)?, at(n, 1)?)),
 ];
 

@@ -13,8 +13,10 @@ mod compile;
 mod instructions;
 mod limits;
 mod operators;
+mod probes;
 mod programs;
 mod run;
+mod tracer;
 mod tries;
 
 /// Says that a test could not run here; `ci/test` counts such lines.

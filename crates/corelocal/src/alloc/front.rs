@@ -19,6 +19,7 @@ use super::core_cache::slots::{
     FREED, FRONT, WATCHED, bind, has_ticked, pop_counted_section, pop_section, push_section,
 };
 use super::core_cache::spill::push_or_spill;
+use super::debug::profile::asked;
 use super::debug::{self, UNKNOWN, instrumented};
 use super::layout::class::{self, ALIGNED, CLASSES};
 use super::layout::range::{Range, kind_of};
@@ -190,9 +191,10 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
     push_otherwise(class::of_size(size).unwrap_or_default(), object, size);
 }
 
-/// Begins what a process has from its first slow call on, once: the hook by which memory goes back by itself, and the mark
+/// Begins what a process has from its first slow call on: the hook by which memory goes back by itself, and the mark
 /// for readers of its memory.
 #[inline]
+/// Then follows what other processes ask for (`debug/profile/asked.rs`).
 pub(super) fn begin(range: Range) {
     /// The memory used from which on memory is worth giving back.
     const WORTH: usize = 32 << 20;
@@ -200,6 +202,7 @@ pub(super) fn begin(range: Range) {
         hook::set_default(WORTH, at_cold_path);
         inspect::publish(range);
     }
+    asked::look();
 }
 
 /// Frees an object for which the stack had no room, which has no class, or which a debugging mode handles.

@@ -6,18 +6,20 @@
 //! A reader looks for a mapping that begins with [`MARK`] (`/proc/PROCESS/maps`), and then follows addresses. It has to
 //! be of the same layout as the process, which `LAYOUT` tells.
 //!
-//! `inspect/directory.rs` has the layout's number and the addresses.
+//! `inspect/directory.rs` has the layout's number and the addresses, `inspect/samples.rs` reads the samples of a profile.
+//! A profile can be asked for from outside: by a byte at [`Found::asked`].
 //!
 //! # Invariants
 //! 1. Everything that is read is an integer or an atomic one: any bytes are valid. Addresses are only given to `read`.
 //! 2. The process goes on meanwhile: figures are those of slightly different moments.
 
 mod directory;
+mod samples;
 
 pub use directory::MARK;
+pub use samples::{MOST_STACK, NO_PROFILE, asking_for, samples};
 
-use core::mem::{MaybeUninit, offset_of};
-use core::slice;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
 use super::background::target::{AS_ASKED, NO_TARGET};
@@ -32,6 +34,7 @@ use super::layout::header::{HEADER, Header};
 use super::layout::node_ranges::STATE;
 use super::layout::range::{Range, UNSET};
 use super::layout::record::Record;
+use super::layout::remote::{Plain, Read, Remote, Unreadable};
 use super::layout::stack;
 use crate::cid;
 use crate::rseq::{SLOT_SHIFT, offset};
@@ -83,6 +86,8 @@ pub struct Found {
     pub taken: Taken,
     /// The addresses of its chunks.
     pub range: (usize, usize),
+    /// The address of the byte by which a profile is [asked for](asking_for).
+    pub asked: usize,
 }
 
 /// The reason why a malloc was not read.
@@ -105,21 +110,8 @@ pub fn inspect(
     header: usize,
     read: &mut dyn FnMut(usize, &mut [u8]) -> bool,
 ) -> Result<Found, Unread> {
-    let mut process = Process { read };
-    let head: Header = process.get(header)?;
-    if head.mark.load(R) != MARK {
-        return Err(Unread::NotOne);
-    }
-    // The layout first: a directory of another version may be shorter.
-    let at = head.directory.load(R);
-    if process.get::<usize>(at)? != LAYOUT {
-        return Err(Unread::OtherVersion);
-    }
-    let places = Places::of(|offset| process.get::<usize>(at.wrapping_add(offset)))?;
-    let base = process.get::<usize>(places.base)?;
-    if base == UNSET || base.wrapping_sub(HEADER) != header {
-        return Err(Unread::NotOne);
-    }
+    let (mut process, head, places) = open(header, read)?;
+    let base = header.wrapping_add(HEADER);
     let chunks = head.chunks.load(R);
     let division = Division::of_word(head.division.load(R)).unwrap_or(Division::WHOLE);
     if chunks > MOST_CHUNKS || !division.is_possible(chunks) {
@@ -145,7 +137,27 @@ pub fn inspect(
         of_class.span_bytes = of_class.spans * class::shape(class).chunks * CHUNK;
     }
     let range = (base, base.wrapping_add(chunks * CHUNK));
-    Ok(Found { stats, taken: process.taken(&places)?, range })
+    Ok(Found { stats, taken: process.taken(&places)?, range, asked: places.asked })
+}
+
+/// Returns the memory of a process, the header at this address in it, and where the rest is.
+fn open(header: usize, read: Read<'_>) -> Result<(Process<'_>, Header, Places), Unread> {
+    let mut process = Process(Remote(read));
+    let head: Header = process.get(header)?;
+    if head.mark.load(R) != MARK {
+        return Err(Unread::NotOne);
+    }
+    // The layout first: a directory of another version may be shorter.
+    let at = head.directory.load(R);
+    if process.get::<usize>(at)? != LAYOUT {
+        return Err(Unread::OtherVersion);
+    }
+    let places = Places::of(|offset| process.get::<usize>(at.wrapping_add(offset)))?;
+    let base = process.get::<usize>(places.base)?;
+    if base == UNSET || base.wrapping_sub(HEADER) != header {
+        return Err(Unread::NotOne);
+    }
+    Ok((process, head, places))
 }
 
 /// The figures that the header has.
@@ -163,41 +175,17 @@ fn totals(head: &Header) -> Stats {
     stats
 }
 
-/// Types of which any bytes are a value: integers, atomic ones, and structures and arrays of them.
-///
-/// # Safety
-/// - That is so.
-unsafe trait Plain {}
-// SAFETY: integers and atomics (pointers among them, which are not followed).
-unsafe impl Plain for u8 {}
-// SAFETY: as above.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-// SAFETY: as above.
-unsafe impl Plain for usize {}
-// SAFETY: as above.
+// SAFETY: atomic integers in C's order, each of a word.
 unsafe impl Plain for Header {}
 // SAFETY: as above.
 unsafe impl Plain for Group {}
-// SAFETY: an array of such.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// The memory of the process.
-struct Process<'a> {
-    read: &'a mut dyn FnMut(usize, &mut [u8]) -> bool,
-}
+struct Process<'a>(Remote<'a>);
 
 impl Process<'_> {
     fn get<T: Plain>(&mut self, at: usize) -> Result<T, Unread> {
-        let mut value = MaybeUninit::<T>::zeroed();
-        // SAFETY: the bytes of the value, which are initialised, and of which any are valid.
-        let bytes = unsafe { slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
-        match (self.read)(at, bytes) {
-            // SAFETY: initialised, and any bytes are a value.
-            true => Ok(unsafe { value.assume_init() }),
-            false => Err(Unread::Unreadable),
-        }
+        self.0.get(at).map_err(|Unreadable| Unread::Unreadable)
     }
 
     /// Adds the chunks of a group of a node: its spans, and what is mapped and used.

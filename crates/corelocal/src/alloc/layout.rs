@@ -19,5 +19,6 @@ pub(in crate::alloc) mod header;
 pub(in crate::alloc) mod node_ranges;
 pub(in crate::alloc) mod range;
 pub(in crate::alloc) mod record;
+pub(in crate::alloc) mod remote;
 pub(in crate::alloc) mod sleeper;
 pub(in crate::alloc) mod stack;

@@ -14,6 +14,16 @@ mod imp;
 #[path = "arch/portable.rs"]
 mod imp;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
+pub(crate) mod probes;
+
+#[cfg(not(any(
+    loom,
+    all(target_arch = "x86_64", target_os = "linux", not(any(miri, corelocal_model)))
+)))]
+#[path = "arch/no_probes.rs"]
+pub(crate) mod probes;
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) mod tsc;
 

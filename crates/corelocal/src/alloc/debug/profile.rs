@@ -43,7 +43,8 @@
 //!    is empty (`core_cache/slots.rs`). Partners are the fences in `allocate` and `let_go`: either a thread that samples
 //!    sees the profile stopped, or the thread that has stopped it sees the sample counted.
 
-mod area;
+pub(in crate::alloc) mod area;
+pub(in crate::alloc) mod asked;
 mod dump;
 mod sample;
 
@@ -60,6 +61,7 @@ use crate::alloc::hook;
 use crate::alloc::layout::class::{self, LARGE};
 use crate::alloc::layout::range::{Range, kind_of};
 use crate::alloc::page_heap::large;
+use crate::sys::arch::probes;
 use crate::sys::try_lock::Locked;
 use crate::sys::{Errno, sleep};
 
@@ -117,6 +119,13 @@ pub fn is_on() -> bool {
 /// ```
 pub fn start(rate: u64) -> Result<u64, Errno> {
     let Some(_mine) = hold() else { return Err(Errno::EAGAIN) };
+    let rate = start_alone(rate)?;
+    asked::leave();
+    Ok(rate)
+}
+
+/// Does what [`start`] does. The caller holds `SWITCHES`.
+fn start_alone(rate: u64) -> Result<u64, Errno> {
     if config::modes().ok_or(Errno::EAGAIN)?.checks() {
         return Err(Errno::EINVAL);
     }
@@ -216,6 +225,7 @@ pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
     let header = range.header();
     header.large_objects.fetch_sub(1, R);
     header.large_chunks.fetch_sub(large::chunks_for(usable), R);
+    probes::alloc(object, size as u64, sample::bytes_of(size as u64, rate));
     Some(object as u64)
 }
 
@@ -223,8 +233,12 @@ pub(super) fn allocate(place: Place, align: usize, size: usize) -> Option<u64> {
 pub(super) fn large_made(range: Range, object: *mut u8, size: usize, is_sampled: bool) {
     forget(range, object);
     let Some(rate) = profile_rate().filter(|_| is_sampled) else { return };
-    let number = area::get_or_make().and_then(|area| area.take(size as u64, 0, rate));
+    let size = size as u64;
+    let number = area::get_or_make().and_then(|area| area.take(size, 0, rate));
     large::sample_of(range, object).store(number.unwrap_or(0), R);
+    if number.is_some() {
+        probes::alloc(object, size, sample::bytes_of(size, rate));
+    }
 }
 
 /// To be called before an object that the map calls large is freed or resized.
@@ -235,7 +249,9 @@ pub(super) fn forget(range: Range, object: *mut u8) {
     // Invariant 2.
     let number = large::sample_of(range, object).swap(0, R);
     let (Some(rate), Some(area)) = (profile_rate(), area::get()) else { return };
-    if let Some((_, class @ 1..)) = area.give_back(number, rate) {
+    let Some((_, class)) = area.give_back(number, rate) else { return };
+    probes::free(object);
+    if class > 0 {
         show(range, class as usize);
         // Of threads that free the last samples at once one may be left out; the next sample makes up for it.
         if !config::is_profiling() {

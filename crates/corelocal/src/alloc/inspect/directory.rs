@@ -10,7 +10,9 @@ use crate::alloc::background::target::TARGET;
 use crate::alloc::central::{CENTRALS, Central, Centrals};
 use crate::alloc::config;
 use crate::alloc::core_cache::slots::BLOCK;
-use crate::alloc::debug::profile::SAMPLED;
+use crate::alloc::debug::profile::area::remote as samples;
+use crate::alloc::debug::profile::asked::ASKED;
+use crate::alloc::debug::profile::{SAMPLED, area};
 use crate::alloc::layout::chunk::{IN_A_GROUP, MOST_CHUNKS};
 use crate::alloc::layout::chunk_metadata::{GROUPS, Group};
 use crate::alloc::layout::class::CLASSES;
@@ -27,13 +29,14 @@ pub const MARK: u64 = u64::from_le_bytes(*b"CLmalloc");
 /// A number that differs where the layout does, as far as it is used here.
 pub(super) const LAYOUT: usize = {
     let sizes = [
-        1,
+        2,
         size_of::<Header>(),
         size_of::<Group>(),
         size_of::<Record>(),
         size_of::<Central>(),
         offset_of!(Central, count),
         size_of::<Directory>(),
+        samples::LAYOUT,
         stack::at(1),
         CLASSES,
         SLOT_SHIFT as usize,
@@ -66,6 +69,8 @@ struct Directory {
     is_pressure_ignored: &'static AtomicBool,
     resident: &'static AtomicUsize,
     target: &'static AtomicUsize,
+    asked: &'static AtomicU8,
+    area: &'static AtomicPtr<area::Area>,
 }
 
 static DIRECTORY: Directory = Directory {
@@ -85,6 +90,8 @@ static DIRECTORY: Directory = Directory {
     is_pressure_ignored: &config::IS_PRESSURE_IGNORED,
     resident: &config::RESIDENT,
     target: &TARGET,
+    asked: &ASKED,
+    area: &area::AREA,
 };
 
 /// Returns the directory's address.
@@ -109,6 +116,8 @@ pub(super) struct Places {
     pub(super) is_pressure_ignored: usize,
     pub(super) resident: usize,
     pub(super) target: usize,
+    pub(super) asked: usize,
+    pub(super) area: usize,
 }
 
 impl Places {
@@ -130,6 +139,8 @@ impl Places {
             is_pressure_ignored: word(offset_of!(Directory, is_pressure_ignored))?,
             resident: word(offset_of!(Directory, resident))?,
             target: word(offset_of!(Directory, target))?,
+            asked: word(offset_of!(Directory, asked))?,
+            area: word(offset_of!(Directory, area))?,
         })
     }
 }

@@ -17,6 +17,8 @@
 //! 2. An entry's sequence (`sys/sequence.rs`) is odd while its owner writes the entry, and readers then fail.
 //! 3. Nothing here blocks or allocates. A fork leaves at worst unused entries.
 
+pub(in crate::alloc) mod remote;
+
 use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::sample::{self, Sample};
@@ -63,7 +65,7 @@ const _: () = assert!(size_of::<Entry>() == ENTRY);
 
 /// The head of the range, which the entries follow.
 #[repr(C)]
-pub(super) struct Area {
+pub(in crate::alloc) struct Area {
     capacity: AtomicU64,
     /// The first free entry's number plus one; in the upper bits, a count of changes.
     free: AtomicU64,
@@ -88,7 +90,7 @@ pub(super) struct Area {
 
 const HEAD: usize = size_of::<Area>().next_multiple_of(4096);
 
-static AREA: AtomicPtr<Area> = AtomicPtr::new(core::ptr::null_mut());
+pub(in crate::alloc) static AREA: AtomicPtr<Area> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Returns the area, if there is one.
 pub(super) fn get() -> Option<&'static Area> {

@@ -13,7 +13,10 @@
 //!   diff_text.rs   the table of that
 //!   pprof.rs       a profile for pprof
 //!   flame.rs       a flame graph
-//!   status.rs      the malloc of a running process
+//!   running.rs     a running process, and the mallocs in its memory
+//!   attach.rs      what grows in one
+//!   attach_text.rs the table of that
+//!   status.rs      the malloc of one
 //!   status_text.rs the table of that
 //! ```
 //!
@@ -21,6 +24,8 @@
 //! 0 done, 1 an output could not be written, 3 a file cannot be read.
 
 pub mod args;
+mod attach;
+mod attach_text;
 mod cause;
 mod diff;
 mod diff_text;
@@ -29,6 +34,7 @@ mod flame;
 mod fold;
 mod launch;
 mod pprof;
+mod running;
 mod sites;
 mod status;
 mod status_text;
@@ -68,10 +74,30 @@ struct Compared {
     difference: Difference,
 }
 
+/// The output of `--json` with `--attach`.
+#[derive(Serialize)]
+struct Grown<'a> {
+    version: &'static str,
+    #[serde(flatten)]
+    growth: &'a attach::Growth,
+}
+
 /// Runs the command.
 pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
     if let Some(process) = args.status {
         return show_status(process, &args.options);
+    }
+    if let Some(process) = args.attach {
+        signals::note();
+        let looked = attach::look(process, &args.options);
+        signals::note_no_more();
+        return match looked {
+            Ok(looked) => show_growth(&looked, &args.options),
+            Err(why) => {
+                complain(format_args!("{why:#}"));
+                Ok(ExitCode::from(UNABLE))
+            }
+        };
     }
     let is_file = args.target.first().is_some_and(|target| file::is_meant(Path::new(target)));
     let files = is_file.then(|| {
@@ -166,6 +192,29 @@ fn show_status(process: u32, options: &HeapOptions) -> anyhow::Result<ExitCode> 
     place::report(place, text, ExitCode::SUCCESS)
 }
 
+/// Shows what grew in a running process.
+fn show_growth(looked: &attach::Looked, options: &HeapOptions) -> anyhow::Result<ExitCode> {
+    let attach::Looked { growth, before, after } = looked;
+    let code = put_difference(options, before, after);
+    let place = Place::of(options.output.as_deref(), false, options.json);
+    if options.json {
+        let answer = Grown { version: env!("CARGO_PKG_VERSION"), growth };
+        return place::report(place, serde_json::to_string_pretty(&answer)? + "\n", code);
+    }
+    place::report(place, attach_text::all(growth, console::width()), code)
+}
+
+/// Writes the files that were asked for of a difference.
+fn put_difference(options: &HeapOptions, before: &(Heap, Told), after: &(Heap, Told)) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    let lines = diff::collapsed(&before.1, &after.1);
+    for complaint in put(options, pprof::difference(before, after), lines, "Heap after") {
+        complain(complaint);
+        code = ExitCode::FAILURE;
+    }
+    code
+}
+
 /// Returns what came and went between two files.
 fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let [after] = after else {
@@ -180,12 +229,7 @@ fn compared(options: &HeapOptions, before: &Path, after: &[PathBuf]) -> anyhow::
     };
     let (before, after) = (told(before)?, told(after)?);
     let difference = Difference::of(&before, &after, options.top, options.peak)?;
-    let mut code = ExitCode::SUCCESS;
-    let lines = diff::collapsed(&before.1, &after.1);
-    for complaint in put(options, pprof::difference(&before, &after), lines, "Heap after") {
-        complain(complaint);
-        code = ExitCode::FAILURE;
-    }
+    let code = put_difference(options, &before, &after);
     let place = Place::of(options.output.as_deref(), false, options.json);
     if options.json {
         let answer = Compared { version: env!("CARGO_PKG_VERSION"), difference };

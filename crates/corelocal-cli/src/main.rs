@@ -16,6 +16,7 @@ mod heap;
 mod kept;
 mod lab;
 mod locks;
+mod progress;
 mod run;
 mod torture;
 mod trace;

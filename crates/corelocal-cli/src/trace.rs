@@ -34,7 +34,6 @@ use clap::ValueEnum as _;
 use corelocal::trace::matches;
 use corelocal_symbols::input;
 use corelocal_trace::{Event, Events, Recording, What};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use args::{FilterArgs, Level, TraceArgs, TraceCommand};
 use corelocal_support::output::{self, complain, remark};
@@ -71,13 +70,6 @@ fn open(path: &Path) -> Option<Recording> {
     opened
         .inspect_err(|why| complain(format_args!("cannot read {}: {why}", output::path_line(path))))
         .ok()
-}
-
-/// Progress of unknown length.
-fn spinner() -> ProgressBar {
-    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 /// A filter of events. It sees all events in order, since a span is known by its begin.

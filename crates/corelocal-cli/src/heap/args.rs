@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 #[derive(Debug, Args)]
 #[command(override_usage = "corelocal heap [OPTIONS] FILE...\n       \
                             corelocal heap --diff BEFORE [OPTIONS] AFTER\n       \
+                            corelocal heap --attach PID [OPTIONS]\n       \
                             corelocal heap --status PID [--top N] [--json] [-o FILE]\n       \
                             corelocal heap [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub struct HeapArgs {
@@ -17,7 +18,7 @@ pub struct HeapArgs {
     /// slash, only a name that ends in .heap is a file. Or a program to run with that malloc, with its arguments. Its
     /// exit code is passed on, and the report goes to standard error. With --json and without --output that goes to
     /// standard output, and the program's output to standard error
-    #[arg(value_name = "FILE|PROGRAM", required_unless_present = "status")]
+    #[arg(value_name = "FILE|PROGRAM", required_unless_present_any = ["status", "attach"])]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub target: Vec<OsString>,
     /// Show the malloc of a running process: what is in use, in caches, idle and resident, by size class, and its
@@ -25,6 +26,11 @@ pub struct HeapArgs {
     #[arg(long, value_name = "PID", conflicts_with_all = ["target", "diff", "time", "peak"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub status: Option<u32>,
+    /// Sample what a running process allocates, and show what grew meanwhile, by call site: for 10s, or --for TIME, or
+    /// until Ctrl-C. It need not have been started for it. Takes the rights of a debugger
+    #[arg(long, value_name = "PID", conflicts_with_all = ["target", "status", "diff", "peak"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub attach: Option<u32>,
     /// The options.
     #[command(flatten)]
     pub options: HeapOptions,
@@ -52,7 +58,8 @@ pub struct HeapOptions {
     #[arg(long, value_name = "SIZE", default_value = "512K")]
     #[arg(value_parser = corelocal_support::parse::size)]
     pub rate: u64,
-    /// Profile the program for this time (5s, 10m), and ask it to end (SIGTERM); it is killed 10s later
+    /// Profile the program for this time (5s, 10m), and ask it to end (SIGTERM); it is killed 10s later. With --attach: the
+    /// time between the two moments
     #[arg(long = "for", value_name = "TIME", value_parser = corelocal_support::parse::time)]
     pub time: Option<Duration>,
     /// Show the difference from this older profile of the same program; for files

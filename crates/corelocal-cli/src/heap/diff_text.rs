@@ -43,15 +43,26 @@ pub fn all(difference: &Difference, width: usize) -> String {
         "  growth  {grown}, of which {} may be sampling error",
         size(difference.chance_bytes)
     );
+    out + &sites(difference, width)
+}
+
+/// Writes the call sites, and what is to be said of the figures.
+pub fn sites(difference: &Difference, width: usize) -> String {
+    let mut out = String::new();
     if difference.sites.is_empty() && difference.left_out == 0 {
         let _ = writeln!(out, "\n  nothing was sampled");
     } else if !difference.sites.is_empty() {
         let _ = write!(out, "\n{}", table(difference, width));
     }
     for remark in remarks(difference) {
-        let _ = writeln!(out, "\n{WARNING}{}{WARNING:#}", wrap(&remark, width, 2));
+        let _ = writeln!(out, "{}", warning(&remark, width));
     }
     out
+}
+
+/// Returns a remark, after an empty line.
+pub fn warning(remark: &str, width: usize) -> String {
+    format!("\n{WARNING}{}{WARNING:#}", wrap(remark, width, 2))
 }
 
 fn table(difference: &Difference, width: usize) -> String {
@@ -86,7 +97,8 @@ fn cells(site: &Growth) -> Vec<Cell> {
     }
 }
 
-fn signed(number: i64, text: impl Fn(u64) -> String) -> String {
+/// Returns a number with its sign.
+pub fn signed(number: i64, text: impl Fn(u64) -> String) -> String {
     let sign = match number {
         0 => "",
         1.. => "+",

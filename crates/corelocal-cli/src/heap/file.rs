@@ -3,9 +3,10 @@
 //! Invariant: any bytes may come in; what is no profile is refused with a sentence, and nothing here panics.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use corelocal::alloc::profile;
 use corelocal_symbols::input;
 
 use corelocal_support::output::{one_line, path_line};
@@ -39,6 +40,8 @@ pub struct Heap {
     pub unloaded: u64,
     /// The lines of /proc/PROCESS/maps.
     pub maps: String,
+    /// The root directory of the paths in it, of a process that runs.
+    pub root: Option<PathBuf>,
     pub samples: Vec<Sample>,
     /// Whether it has an end.
     pub is_whole: bool,
@@ -139,6 +142,12 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
 }
 
+/// Returns the name of a thread, which zeros follow.
+fn thread_name(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    one_line(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
 impl Sample {
     fn parse(piece: &[u8]) -> Option<Sample> {
         let mut numbers = numbers(piece);
@@ -148,16 +157,28 @@ impl Sample {
         }
         let [size, _time, thread, flags, first, second, registers @ ..] = head;
         let name: Vec<u8> = [first, second].into_iter().flat_map(u64::to_le_bytes).collect();
-        let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         Some(Sample {
             size,
             thread,
-            name: one_line(String::from_utf8_lossy(&name[..len]).into_owned()),
+            name: thread_name(&name),
             is_in_use: flags & 1 != 0,
             was_at_peak: flags & 2 != 0,
             registers,
             stack: numbers.collect(),
         })
+    }
+
+    /// Returns a sample that was read from the memory of a process.
+    pub fn of(sample: &profile::Sample) -> Sample {
+        Sample {
+            size: sample.size(),
+            thread: sample.thread().into(),
+            name: thread_name(sample.thread_name()),
+            is_in_use: sample.is_in_use(),
+            was_at_peak: sample.was_at_peak(),
+            registers: *sample.registers(),
+            stack: sample.words().to_vec(),
+        }
     }
 
     /// Returns how many objects it stands for: see `corelocal::alloc::profile`.

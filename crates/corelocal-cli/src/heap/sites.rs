@@ -65,7 +65,7 @@ type Key<'a> = (Vec<usize>, u64, (&'a str, u64));
 
 /// Returns what is told of the samples that are in use, or were at the peak.
 pub fn told(heap: &Heap, at_peak: bool) -> Told {
-    let files = Files::new(&heap.maps, None);
+    let files = Files::new(&heap.maps, heap.root.as_deref());
     let program = Program::new(&files);
     let deleted: Vec<(Map, Arc<Path>)> = heap.maps.lines().filter_map(deleted).collect();
     let mut told = Told { program: files.program().map(Path::to_owned), ..Told::default() };

@@ -1,19 +1,14 @@
 //! `corelocal heap --status PID`: the malloc of a process that runs, read from its memory. The process does nothing for
 //! it, and need not have been started for it.
 //!
-//! Invariants:
-//! - Nothing is written to the process.
-//! - Whatever the memory contains, there is an answer or an error.
+//! Invariant: nothing is written to the process.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt as _;
-
-use anyhow::{Context as _, anyhow, bail};
-use corelocal::alloc::inspect::{Found, MARK, Taken, Unread, inspect};
+use corelocal::alloc::inspect::{Found, Taken};
 use corelocal::alloc::{ClassStats, Stats, reports};
 use corelocal_support::process::proc_files;
 use serde::Serialize;
+
+use super::running::{Running, kib};
 
 /// The state of a process's mallocs.
 #[derive(Debug, Serialize)]
@@ -88,82 +83,19 @@ const THREAD: &str = "corelocal-idle";
 /// # Errors
 /// When there is none, or it cannot be read; what to do.
 pub fn of(process: u32) -> anyhow::Result<Status> {
-    let name = proc_files::text(process, "comm").trim_end().to_owned();
-    let maps = proc_files::maps(process).with_context(|| forbidden(process, &name))?;
-    let Some(maps) = maps else { bail!("there is no process {process}, or it has ended") };
-    let memory = match File::open(format!("/proc/{process}/mem")) {
-        Ok(memory) => memory,
-        Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(anyhow!(forbidden(process, &name)));
-        }
-        Err(why) => return Err(anyhow!("the memory of process {process} ({name}): {why}")),
-    };
-    let mut read = |at: usize, bytes: &mut [u8]| memory.read_exact_at(bytes, at as u64).is_ok();
-    let mut mallocs = Vec::new();
-    let mut is_other_version = false;
-    for start in maps.lines().filter_map(writable) {
-        let mut mark = [0; 8];
-        if !read(start, &mut mark) || u64::from_le_bytes(mark) != MARK {
-            continue;
-        }
-        match inspect(start, &mut read) {
-            Ok(found) => mallocs.push(found),
-            Err(Unread::OtherVersion) => is_other_version = true,
-            Err(Unread::NotOne | Unread::Unreadable) => {}
-        }
-    }
-    if mallocs.is_empty() && is_other_version {
-        bail!(
-            "the malloc of process {process} ({name}) is of another version of corelocal than this command \
-             ({}): use the command that was built with it",
-            env!("CARGO_PKG_VERSION")
-        );
-    }
-    if mallocs.is_empty() {
-        bail!(
-            "process {process} ({name}) does not use corelocal's malloc, or has not allocated yet: preload it \
-             (`LD_PRELOAD=$(corelocal malloc-path)`), or use CoreLocal in a Rust program"
-        );
-    }
+    let running = Running::open(process, false)?;
     let pages = Pages::of(process);
     let has_thread = has_thread(process);
-    let mallocs = mallocs.iter().map(|found| Malloc::of(found, &pages, has_thread)).collect();
-    Ok(Status { process, program: name, resident: resident(process), mallocs })
-}
-
-fn forbidden(process: u32, name: &str) -> String {
-    format!(
-        "the memory of process {process} ({name}) may not be read: that takes the rights of a debugger. Try again as \
-         root, or as its user with kernel.yama.ptrace_scope=0"
-    )
-}
-
-/// Returns the start of a private writable mapping without a file: a line of /proc/PROCESS/maps.
-fn writable(line: &str) -> Option<usize> {
-    let mut words = line.split_ascii_whitespace();
-    let (range, access) = (words.next()?, words.next()?);
-    // The offset, the device, the inode: 0 without a file.
-    let has_file = words.nth(2)? != "0";
-    let start = usize::from_str_radix(range.split_once('-')?.0, 16).ok()?;
-    (access.starts_with("rw") && !has_file).then_some(start)
+    let found = running.headers.iter().filter_map(|header| running.look(*header).ok());
+    let mallocs = found.map(|found| Malloc::of(&found, &pages, has_thread)).collect();
+    let resident = running.resident();
+    Ok(Status { process, program: running.name, resident, mallocs })
 }
 
 fn has_thread(process: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let mut names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.any(|name| name.trim_end() == THREAD)
-}
-
-/// Returns the resident bytes of a process; 0 if it does not tell.
-fn resident(process: u32) -> u64 {
-    let status = proc_files::text(process, "status");
-    status.lines().find_map(|line| kib(line, "VmRSS:")).unwrap_or(0)
-}
-
-/// Returns the bytes of a line `NAME:  NUMBER kB`.
-fn kib(line: &str, name: &str) -> Option<u64> {
-    let number = line.strip_prefix(name)?.trim().strip_suffix(" kB")?;
-    number.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// The resident pages of a process's mappings.
@@ -253,31 +185,5 @@ impl Options {
             guard_rate: taken.guard_rate,
             profile_rate: taken.profile_rate,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_maps() {
-        let line = "110000000000-110000101000 rw-p 00000000 00:00 0 ";
-        assert_eq!(writable(line), Some(0x1100_0000_0000));
-        for line in [
-            "",
-            "7f00-7f01",
-            "7f00-7f01 r--p 00000000 00:00 0",
-            "7f00-7f01 rw-p 00000000 fe:00 71 /usr/lib/libc.so.6",
-            "x-y rw-p 00000000 00:00 0",
-        ] {
-            assert_eq!(writable(line), None, "{line}");
-        }
-    }
-
-    #[test]
-    fn lines_of_smaps() {
-        assert_eq!(kib("Rss:                1024 kB", "Rss:"), Some(1 << 20));
-        assert_eq!(kib("Rss:  many kB", "Rss:"), None);
     }
 }

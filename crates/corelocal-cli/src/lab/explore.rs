@@ -10,11 +10,11 @@ use corelocal_lab::sim::explore::{Limits, Progress, Scope};
 use corelocal_support::output::{self, complain};
 use corelocal_support::process::signals;
 use corelocal_support::{console, user_file};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{ExploreArgs, ScenarioArgs, SearchArgs};
 use super::finding::Finding;
 use super::{chosen, html, scenario};
+use crate::progress::spinner;
 
 pub(super) const INCOMPLETE: u8 = 3;
 
@@ -116,9 +116,7 @@ fn explore(entries: &[Entry], args: &SearchArgs) -> anyhow::Result<ExitCode> {
 
 fn search(entry: &Entry, options: Options) -> Finding {
     let began = Instant::now();
-    let style = ProgressStyle::with_template("  {spinner} {wide_msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new_spinner().with_style(style);
+    let bar = spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
     let found = entry.case.explore(options, &mut |progress| {
         let Progress { states, waiting, depth, .. } = progress;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use corelocal::sync::profile::{LockProfile, Profile};
 use corelocal_support::process::{proc_files, signals};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::summary::Process;
 use crate::kept::{Kept, wait_for};
+use crate::progress::spinner;
 
 /// The time of a look that begins by switching the recording on.
 const LOOK: Duration = Duration::from_secs(5);
@@ -116,12 +116,6 @@ fn totals(waits: impl Iterator<Item = u64>) -> (u64, u64) {
     waits.fold((0, 0), |(locks, all), waits| {
         (locks + u64::from(waits > 0), all.saturating_add(waits))
     })
-}
-
-fn spinner() -> ProgressBar {
-    let style = ProgressStyle::with_template("  {spinner} {wide_msg}");
-    ProgressBar::new_spinner()
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 /// Returns `true` if a target is that of a profile, or of a record of the order of locks.

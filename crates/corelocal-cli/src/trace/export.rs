@@ -13,7 +13,8 @@ use corelocal_trace::{Event, Recording, chrome, ctf, json_lines, perfetto};
 
 use super::args::{ExportArgs, Format};
 use super::live::is_recording;
-use super::{Filter, UNREADABLE, open, spinner, tell_problems, text};
+use super::{Filter, UNREADABLE, open, tell_problems, text};
+use crate::progress::spinner;
 
 /// The address at which a collector of this machine listens.
 const COLLECTOR: &str = "http://localhost:4318/v1/traces";

@@ -11,7 +11,8 @@ use corelocal_support::process::signals;
 use corelocal_support::user_file;
 
 use self::summary::Summary;
-use super::{UNREADABLE, open, spinner, tell_problems};
+use super::{UNREADABLE, open, tell_problems};
+use crate::progress::spinner;
 use crate::trace::args::TraceReportArgs;
 
 /// After so many events the progress is shown.

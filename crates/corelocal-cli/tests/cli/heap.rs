@@ -17,7 +17,7 @@ use crate::{Call, corelocal, json, skip};
 pub const CHILD: &str = "CORELOCAL_TEST_HOLDS";
 pub const PROGRAM: &str = "heap::holding_program";
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 
 #[inline(never)]
 fn holds_sixty() -> Vec<Box<[u8]>> {
@@ -34,6 +34,20 @@ fn holds_ten() -> Vec<Vec<u8>> {
     (0..5).map(|_| vec![1; 2 * MIB]).collect()
 }
 
+/// A hundredth of a MiB more for each of so many turns.
+#[inline(never)]
+fn grows(turns: usize) {
+    let mut held = Vec::new();
+    for turn in 0..turns {
+        held.extend((0..10).map(|_| vec![1_u8; MIB / 1000]));
+        if turn == 0 {
+            println!("grows");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::hint::black_box(&held);
+}
+
 #[inline(never)]
 fn holds_nothing() {
     let freed: Vec<Vec<u8>> = (0..200 * MIB / 10_000).map(|_| vec![1; 10_000]).collect();
@@ -47,6 +61,10 @@ fn holding_program() {
     println!("begun");
     holds_nothing();
     if how == "nothing" {
+        std::process::exit(0);
+    }
+    if let Some(turns) = how.strip_prefix("grows ") {
+        grows(turns.parse().expect("a number"));
         std::process::exit(0);
     }
     let sixty = if how == "few" { Vec::new() } else { holds_sixty() };
@@ -135,71 +153,6 @@ fn a_program_with_core_local_is_told_of() {
     assert!(!text.contains("corelocal::alloc"), "{answer:#}");
     let bytes = answer["processes"][0]["bytes"].as_f64().expect("bytes");
     assert!((3e6..9e6).contains(&bytes), "{bytes}");
-}
-
-/// A process that runs, started without a word for it.
-#[test]
-fn a_running_process_is_read() {
-    const TEST: &str = "a_running_process_is_read";
-    let Some(library) = library(TEST) else { return };
-    let mut program = Command::new(env::current_exe().expect("this program"));
-    program.args([PROGRAM, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "stays");
-    program.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", "resident:1G,pressure:no");
-    let mut child = program.stdout(Stdio::piped()).spawn().expect("the program starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-    while !crate::line(&mut lines).contains("held") {}
-    let process = child.id().to_string();
-    let done = corelocal(&["heap", "--status", &process, "--json"]);
-    let text = corelocal(&["heap", "--status", &process, "--top", "2"]);
-    child.kill().expect("a child of ours");
-    child.wait().expect("a child of ours");
-    if done.err.contains("rights of a debugger") {
-        return skip(TEST, "this user may not read the memory of another process");
-    }
-    assert_eq!(done.code, Some(0), "{}", done.whole());
-    let answer = json(&done.out);
-    let malloc = &answer["mallocs"][0];
-    assert_eq!(answer["mallocs"].as_array().map(Vec::len), Some(1), "{answer:#}");
-    let bytes = |of: &Value| of.as_u64().expect("a number") as usize;
-    assert!((95 * MIB..140 * MIB).contains(&bytes(&malloc["in_use"])), "{answer:#}");
-    assert!(bytes(&malloc["resident"]) >= 95 * MIB, "{answer:#}");
-    assert!(bytes(&answer["resident"]) >= bytes(&malloc["resident"]), "{answer:#}");
-    let classes = malloc["classes"].as_array().expect("classes");
-    // Of 104 bytes each.
-    let of_sixty = classes.iter().find(|class| bytes(&class["size"]) == 112).expect("a class");
-    let (in_use, wanted) = (bytes(&of_sixty["in_use"]), 60 * MIB / 104);
-    assert!((wanted..wanted + 1000).contains(&in_use), "{in_use} of {wanted}");
-    assert!(bytes(&of_sixty["span_bytes"]) >= 60 * MIB, "{of_sixty:#}");
-    let options = &malloc["options"];
-    assert_eq!(
-        (options["target"].as_u64(), options["pressure"].as_bool()),
-        (Some(1 << 30), Some(false))
-    );
-    assert_eq!(options["background"].as_str(), Some("several"), "{options:#}");
-    assert!(
-        text.out.contains("in caches") && text.out.contains("more classes: --top"),
-        "{}",
-        text.out
-    );
-    let gone = corelocal(&["heap", "--status", &process]);
-    assert_eq!(gone.code, Some(3), "{}", gone.whole());
-    assert!(gone.err.contains("there is no process"), "{}", gone.err);
-}
-
-#[test]
-fn a_process_with_another_malloc_is_refused() {
-    let mut child = Command::new("sleep").arg("60").spawn().expect("sleep starts");
-    let done = corelocal(&["heap", "--status", &child.id().to_string()]);
-    child.kill().expect("a child of ours");
-    child.wait().expect("a child of ours");
-    assert_eq!(done.code, Some(3), "{}", done.whole());
-    if done.err.contains("rights of a debugger") {
-        return skip(
-            "a_process_with_another_malloc_is_refused",
-            "this user may not read another process",
-        );
-    }
-    assert!(done.err.contains("does not use corelocal's malloc"), "{}", done.err);
 }
 
 #[test]

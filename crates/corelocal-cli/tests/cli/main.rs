@@ -13,6 +13,7 @@ mod clockd;
 mod doctor;
 mod heap;
 mod heap_ends;
+mod heap_running;
 mod help_and_errors;
 mod ignored_signals;
 mod lab;

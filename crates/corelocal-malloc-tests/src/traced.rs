@@ -1,4 +1,4 @@
-//! A program that does as it is told, a line at a time, for somebody who traces its malloc meanwhile.
+//! A program that does as it is told, a line at a time, for a process that traces its malloc meanwhile.
 //!
 //! ```text
 //!   hold     allocates HELD objects of SIZE bytes

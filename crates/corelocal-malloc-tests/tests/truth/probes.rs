@@ -93,7 +93,7 @@ fn a_tracer_attaches_and_leaves() {
     let gone: HashSet<u64> = freed.calls().iter().map(|call| call[0]).collect();
     assert!(calls.iter().filter(|call| call[1] == 1000).all(|call| gone.contains(&call[0])));
 
-    // Nobody traces it any more: it samples nothing once it has seen that.
+    // No tracer is left: it samples nothing once it has seen that.
     drop((allocated, freed));
     let _ = program.order("pairs");
     let mut unseen = Traced::new(alloc, process, false).expect("as before");

@@ -13,6 +13,8 @@
 //!   diff_text.rs   the table of that
 //!   pprof.rs       a profile for pprof
 //!   flame.rs       a flame graph
+//!   otlp.rs        a profile for OpenTelemetry
+//!   collector.rs   the collector that it is sent to
 //!   running.rs     a running process, and the mallocs in its memory
 //!   attach.rs      what grows in one
 //!   attach_text.rs the table of that
@@ -27,12 +29,16 @@ pub mod args;
 mod attach;
 mod attach_text;
 mod cause;
+#[cfg(feature = "export")]
+mod collector;
 mod diff;
 mod diff_text;
 pub(crate) mod file;
 mod flame;
 mod fold;
 mod launch;
+#[cfg(feature = "export")]
+mod otlp;
 mod pprof;
 mod running;
 mod sites;
@@ -154,7 +160,7 @@ pub fn run(args: &HeapArgs) -> anyhow::Result<ExitCode> {
         told.retain(|(_, told)| std::mem::take(&mut is_first) || told.samples > 0);
     }
     let mut code = code;
-    for complaint in write(options, &told) {
+    for complaint in write(options, &told).into_iter().chain(send(options, &told, !is_file)) {
         complain(complaint);
         // The program's own code says more, if it is not 0.
         code = if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code };
@@ -195,7 +201,11 @@ fn show_status(process: u32, options: &HeapOptions) -> anyhow::Result<ExitCode> 
 /// Shows what grew in a running process.
 fn show_growth(looked: &attach::Looked, options: &HeapOptions) -> anyhow::Result<ExitCode> {
     let attach::Looked { growth, before, after } = looked;
-    let code = put_difference(options, before, after);
+    let mut code = put_difference(options, before, after);
+    if let Some(complaint) = send(options, std::slice::from_ref(after), true) {
+        complain(complaint);
+        code = ExitCode::FAILURE;
+    }
     let place = Place::of(options.output.as_deref(), false, options.json);
     if options.json {
         let answer = Grown { version: env!("CARGO_PKG_VERSION"), growth };
@@ -243,6 +253,19 @@ fn write(options: &HeapOptions, told: &[(Heap, Told)]) -> Vec<String> {
     let lines = flame::collapsed(told.iter().map(|(_, told)| told));
     let what = if options.peak { "Heap at its peak" } else { "Heap in use" };
     put(options, pprof::file(told), lines, what)
+}
+
+/// Sends the profiles, if that was asked for; what went wrong. `is_here` if they are of this machine.
+fn send(options: &HeapOptions, told: &[(Heap, Told)], is_here: bool) -> Option<String> {
+    let address = options.otlp.as_deref()?;
+    #[cfg(feature = "export")]
+    let sent = collector::send(address, told, is_here);
+    #[cfg(not(feature = "export"))]
+    let sent = {
+        let _ = (address, told, is_here);
+        anyhow::Ok(()) // `args.rs` refuses the address.
+    };
+    sent.err().map(|why| format!("{why:#}"))
 }
 
 fn put(

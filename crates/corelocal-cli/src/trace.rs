@@ -16,7 +16,7 @@
 //! not be read, or parts of it were left out.
 
 pub mod args;
-mod export;
+pub(crate) mod export;
 mod linked;
 mod live;
 mod record;

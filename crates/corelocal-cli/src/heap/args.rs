@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 
+use crate::trace::export::NOT_BUILT;
+
 /// Arguments of `heap`.
 #[derive(Debug, Args)]
 #[command(override_usage = "corelocal heap [OPTIONS] FILE...\n       \
@@ -23,7 +25,7 @@ pub struct HeapArgs {
     pub target: Vec<OsString>,
     /// Show the malloc of a running process: what is in use, in caches, idle and resident, by size class, and its
     /// options. The process does nothing for it. Takes the rights of a debugger
-    #[arg(long, value_name = "PID", conflicts_with_all = ["target", "diff", "time", "peak"])]
+    #[arg(long, value_name = "PID", conflicts_with_all = ["target", "diff", "time", "peak", "otlp"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub status: Option<u32>,
     /// Sample what a running process allocates, and show what grew meanwhile, by call site: for 10s, or --for TIME, or
@@ -78,10 +80,28 @@ pub struct HeapOptions {
     /// before and after
     #[arg(long, value_name = "FILE")]
     pub collapsed: Option<PathBuf>,
+    /// Send the profiles to an OpenTelemetry collector: http://localhost:4318 or another address. The name of the service is
+    /// OTEL_SERVICE_NAME, or that of the program. OTLP profiles are in alpha
+    #[arg(long, value_name = "URL", conflicts_with = "diff", value_parser = collector)]
+    pub otlp: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Write the report to this file, not to standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Returns the address of a collector, if profiles can be sent there.
+fn collector(address: &str) -> Result<String, String> {
+    if cfg!(not(feature = "export")) {
+        return Err(NOT_BUILT.to_owned());
+    }
+    if address.starts_with("https:") {
+        return Err("profiles are sent by http alone: send them to a collector on this machine, which forwards them".to_owned());
+    }
+    match address.strip_prefix("http://") {
+        Some(host) if !host.is_empty() => Ok(address.to_owned()),
+        _ => Err("an address is like http://localhost:4318".to_owned()),
+    }
 }

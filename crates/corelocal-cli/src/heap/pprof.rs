@@ -261,12 +261,13 @@ impl Builder {
 }
 
 /// Splits `file:line`.
-fn split(source: &str) -> (&str, i64) {
+pub fn split(source: &str) -> (&str, i64) {
     let parts = source.rsplit_once(':');
     parts.and_then(|(file, line)| Some((file, line.parse().ok()?))).unwrap_or((source, 0))
 }
 
-fn int(number: u64) -> i64 {
+/// Returns a number as the formats have it.
+pub fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

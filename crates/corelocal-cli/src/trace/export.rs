@@ -224,8 +224,8 @@ fn otlp<'r>(
     Err(io::Error::new(io::ErrorKind::Unsupported, NOT_BUILT))
 }
 
-#[cfg(not(feature = "export"))]
-const NOT_BUILT: &str = "this command was built without the feature `export`: build it with \
+/// What a command without the feature `export` says.
+pub const NOT_BUILT: &str = "this command was built without the feature `export`: build it with \
                          `cargo build --release -p corelocal-cli --features export`";
 
 /// The first file has the name, the others have their number behind it.

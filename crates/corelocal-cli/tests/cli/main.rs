@@ -13,6 +13,8 @@ mod clockd;
 mod doctor;
 mod heap;
 mod heap_ends;
+#[cfg(feature = "export")]
+mod heap_otlp;
 mod heap_running;
 mod help_and_errors;
 mod ignored_signals;

@@ -70,6 +70,34 @@ fn idle_memory_goes_back_from_cold_paths() {
     );
 }
 
+/// Steps that were due while no thread called are made up for, but not all of a long time.
+#[test]
+fn a_few_calls_in_a_row_take_a_step() {
+    run_in_child(
+        "a_few_calls_in_a_row_take_a_step",
+        |_| (),
+        || {
+            alloc::set_cold_hook(usize::MAX, |_| ());
+            empty(fill(300, 2 * MIB));
+            // It has to be idle for a period.
+            let began = Instant::now();
+            while alloc::release_by_time() == 0 {
+                assert!(began.elapsed() < SOON);
+                thread::sleep(Duration::from_millis(100));
+            }
+            thread::sleep(Duration::from_secs(1));
+            let began = Instant::now();
+            let mut steps = 0;
+            while alloc::release_by_time() > 0 {
+                steps += 1;
+            }
+            // While they are taken, more become due: one for each 10 ms of a clock that moves every 4 to 10.
+            let most = 8 + began.elapsed().as_millis() / 10 + 1;
+            assert!((6..=most).contains(&steps), "{steps} steps in {:?}", began.elapsed());
+        },
+    );
+}
+
 /// One object that comes and goes never finds a cache empty or full: the cold path comes all the same, as long as much
 /// is idle.
 #[test]

@@ -176,7 +176,7 @@ fn a_collector_gets_whole_profiles() {
     assert!(
         profiles.iter().all(|profile| profile.period == 32 << 10 && profile.time_unix_nano > 0)
     );
-    // The memory of the three functions, and who they are.
+    // The memory of the three functions, with their names.
     let space = profiles[1];
     for (name, mib) in [("holds_sixty", 60), ("holds_thirty", 30), ("holds_ten", 10)] {
         let is_of = |stack: i32| {

@@ -19,7 +19,7 @@ pub fn allocate(size: usize) -> *mut u8 {
 pub fn allocate_or(size: usize, missing: extern "C" fn() -> *mut u8) -> *mut u8 {
     match class::stack_of_size(size) {
         Some(stack) => front::pop(stack, ALIGNED, size, missing),
-        None => allocate_large(ALIGNED, size, false, missing),
+        None => allocate_large(size, ALIGNED, false, missing),
     }
 }
 
@@ -29,7 +29,7 @@ pub fn allocate_zeroed(size: usize) -> *mut u8 {
     match class::stack_of_size(size) {
         // SAFETY: `front::pop` returns null or an object of at least `size` bytes, which belongs to the caller.
         Some(stack) => unsafe { zeroed(front::pop(stack, ALIGNED, size, null), size) },
-        None => allocate_large(ALIGNED, size, true, null),
+        None => allocate_large(size, ALIGNED, true, null),
     }
 }
 
@@ -64,7 +64,7 @@ extern "C" fn allocate_large_aligned(
     missing: extern "C" fn() -> *mut u8,
 ) -> *mut u8 {
     match align.is_power_of_two() {
-        true => allocate_large(align, size, false, missing),
+        true => allocate_large(size, align, false, missing),
         false => missing(),
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn allocate_aligned_zeroed(align: usize, size: usize) -> *mut u8 {
     match class::stack_of_aligned(align, size) {
         // SAFETY: `front::pop` returns null or an object of at least `size` bytes, which belongs to the caller.
         Some(stack) => unsafe { zeroed(front::pop(stack, align, size, null), size) },
-        None if align.is_power_of_two() => allocate_large(align, size, true, null),
+        None if align.is_power_of_two() => allocate_large(size, align, true, null),
         None => null(),
     }
 }
@@ -101,8 +101,8 @@ pub(super) unsafe fn zeroed(object: *mut u8, size: usize) -> *mut u8 {
 #[cold]
 #[inline(never)]
 extern "C" fn allocate_large(
-    align: usize,
     size: usize,
+    align: usize,
     is_zeroed: bool,
     missing: extern "C" fn() -> *mut u8,
 ) -> *mut u8 {

@@ -16,7 +16,7 @@ use super::background::{allow_background, at_cold_path, or_reclaimed};
 use super::central::place::Place;
 use super::core_cache::refill::pop_or_refill;
 use super::core_cache::slots::{
-    FREED, FRONT, WATCHED, bind, has_ticked, pop_counted_section, pop_section, push_section,
+    WATCHED, bind, has_ticked, pop_counted_section, pop_front, push_freed, push_front,
 };
 use super::core_cache::spill::push_or_spill;
 use super::debug::profile::asked;
@@ -27,6 +27,7 @@ use super::layout::stack;
 use super::page_heap::large::deallocate_other;
 use super::reports::begin_in_program;
 use super::{config, hook, inspect};
+use crate::rseq::hot::FRONT;
 
 /// Called when out of memory: returns null, and may do something else, such as set `errno`.
 pub(super) type Missing = extern "C" fn() -> *mut u8;
@@ -54,17 +55,17 @@ pub(super) fn pop_in_program(
     pop_or(at, ALIGNED, size, missing, cold)
 }
 
-/// The cold path of an allocation of this alignment and size.
+/// The cold path of an allocation of this size and alignment: the size first, where hot paths have it.
 type Cold = extern "C" fn(usize, usize, Missing) -> *mut u8;
 
 #[inline(always)]
 fn pop_or(at: usize, align: usize, size: usize, missing: Missing, cold: Cold) -> *mut u8 {
-    let (exit, item) = pop_section(&FRONT, at);
+    let (exit, item) = pop_front(at);
     if exit.is_straight() {
         // SAFETY: the section committed, so the item is an initialised word.
         return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
     }
-    cold(align, size, missing)
+    cold(size, align, missing)
 }
 
 /// Frees an object: pushes it onto its class's stack, or takes a cold path.
@@ -74,7 +75,7 @@ fn pop_or(at: usize, align: usize, size: usize, missing: Missing, cold: Cold) ->
 /// - If `kind` is a class, the object belongs to the caller alone.
 #[inline(always)]
 pub(super) unsafe fn push(kind: usize, object: *mut u8) {
-    if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+    if push_freed(stack::at(kind), object as u64).is_straight() {
         return;
     }
     push_cold(object, kind);
@@ -88,7 +89,7 @@ pub(super) unsafe fn push(kind: usize, object: *mut u8) {
 /// - The conditions of [`push`].
 #[inline(always)]
 pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
-    if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+    if push_freed(stack::at(kind), object as u64).is_straight() {
         return;
     }
     push_sized_cold(object, size);
@@ -101,7 +102,7 @@ pub(super) unsafe fn push_sized(kind: usize, object: *mut u8, size: usize) {
 /// - Unless a debugging mode is on, it is of the class whose stack is at `at`.
 #[inline(always)]
 pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
-    if push_section(&FRONT, at, object as u64).is_straight() {
+    if push_front(at, object as u64).is_straight() {
         return;
     }
     push_of_class_cold(object, size);
@@ -110,35 +111,38 @@ pub(super) unsafe fn push_of_class(at: usize, object: *mut u8, size: usize) {
 /// Cold path of [`pop`]; in a process that counts, the path of every allocation.
 #[cold]
 #[inline(never)]
-extern "C" fn pop_cold(align: usize, size: usize, missing: Missing) -> *mut u8 {
-    let at = class::stack_of_size(size).filter(|_| align <= ALIGNED && !WATCHED.base().is_null());
-    let Some(at) = at else { return pop_slowly(align, size, missing) };
+extern "C" fn pop_cold(size: usize, align: usize, missing: Missing) -> *mut u8 {
+    let stack = match align {
+        ..=ALIGNED => class::stack_of_size(size),
+        align => class::stack_of_aligned(align, size),
+    };
+    let at = stack.filter(|_| !WATCHED.base().is_null());
+    let Some(at) = at else { return pop_slowly(size, align, missing) };
     let (exit, item) = pop_counted_section(&WATCHED, at);
     if exit.is_straight() {
         // SAFETY: the section committed, so the item is an initialised word.
         return core::ptr::with_exposed_provenance_mut(unsafe { item.assume_init() } as usize);
     }
-    // Objects of this path have no larger alignment. A constant here keeps a register free across the section.
-    pop_slowly(ALIGNED, size, missing)
+    pop_slowly(size, align, missing)
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn pop_cold_with_background(align: usize, size: usize, missing: Missing) -> *mut u8 {
+extern "C" fn pop_cold_with_background(size: usize, align: usize, missing: Missing) -> *mut u8 {
     allow_background();
-    pop_cold_in_program(align, size, missing)
+    pop_cold_in_program(size, align, missing)
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn pop_cold_in_program(align: usize, size: usize, missing: Missing) -> *mut u8 {
+extern "C" fn pop_cold_in_program(size: usize, align: usize, missing: Missing) -> *mut u8 {
     begin_in_program();
-    pop_cold(align, size, missing)
+    pop_cold(size, align, missing)
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn pop_slowly(align: usize, size: usize, missing: Missing) -> *mut u8 {
+extern "C" fn pop_slowly(size: usize, align: usize, missing: Missing) -> *mut u8 {
     let Some(class) = class::of_aligned(align, size) else { return missing() };
     // Bind the slots before the range is made, which may use up the address space. Without slots, the middle end
     // serves.
@@ -183,7 +187,7 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
     if FRONT.base().is_null() {
         // A debugging mode is on: the map says whether the object was replaced.
         if let Some(kind) = kind_of(object) {
-            if push_section(&FREED, stack::at(kind), object as u64).is_straight() {
+            if push_freed(stack::at(kind), object as u64).is_straight() {
                 return;
             }
         }

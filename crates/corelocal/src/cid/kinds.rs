@@ -12,16 +12,17 @@ pub(super) static GIVEN_TO_CPUS: Noted = Noted::new();
 impl private::Sealed for Cid {
     const COMPACT: bool = true;
 
+    // The table is at the directory's start.
     #[inline(always)]
     fn index() -> Index {
         let (area, id) = sys::rseq::area_and_cid();
-        Index { area, id, offsets: CIDS.offsets() }
+        Index { area, id, offsets: sys::arch::address_here!(CIDS).cast() }
     }
 
     #[inline(always)]
     fn settled_index() -> Option<Index> {
         let (area, id) = sys::rseq::settled()?;
-        Some(Index { area, id, offsets: CIDS.offsets() })
+        Some(Index { area, id, offsets: sys::arch::address_here!(CIDS).cast() })
     }
 
     fn assign(id: u32) -> Option<u32> {

@@ -63,5 +63,5 @@ pub(crate) use imp::{
     take_number_of_own_word,
 };
 #[cfg(not(loom))]
-pub(crate) use imp::{load_here, opaque, thread_pointer};
+pub(crate) use imp::{address_here, load_here, opaque, thread_pointer};
 pub(crate) use imp::{own_word, read_own_word};

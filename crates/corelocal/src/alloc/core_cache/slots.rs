@@ -30,17 +30,15 @@ use crate::alloc::layout::class::CLASSES;
 use crate::cid::private::Sealed as _;
 use crate::cid::{self, Cid};
 use crate::percpu::Block;
+use crate::rseq::hot::{self, FREED, FRONT};
 use crate::rseq::{self, Exit, Slots};
 use crate::sys::try_lock::TryLock;
 
 const R: Ordering = Ordering::Relaxed;
 
-/// The slots of all cores, unless objects are checked, counted, sampled or guarded.
-pub(in crate::alloc) static FRONT: Slots = Slots::new();
-/// The slots of all cores, if they are.
+/// The slots of all cores, if objects are checked, counted, sampled or guarded: else they are in `FRONT`. `FREED` has those
+/// that objects are freed to whose class the map tells.
 pub(in crate::alloc) static WATCHED: Slots = Slots::new();
-/// The slots that objects are freed to whose class the map tells.
-pub(in crate::alloc) static FREED: Slots = Slots::new();
 
 /// Set once objects may be freed by their size alone, as `CoreLocal` does.
 static FREED_BY_SIZE: AtomicBool = AtomicBool::new(false);
@@ -118,6 +116,30 @@ pub(in crate::alloc) fn leased<R>(f: impl FnOnce(&CoreCache) -> R) -> Option<R> 
     // A lock recovered after a fork needs no repair: counts are stored last, so every state of a stack is valid.
     let _locked = core_cache.lock.try_lock()?;
     Some(f(core_cache))
+}
+
+/// Runs the hot section that pops an object off the stack at offset `at`.
+#[inline(always)]
+pub(in crate::alloc) fn pop_front(at: usize) -> rseq::Popped {
+    let Some(index) = Cid::settled_index() else { return (Exit::COLD, MaybeUninit::uninit()) };
+    // SAFETY: as in `pop_section`.
+    unsafe { hot::pop_front(index, at) }
+}
+
+/// Runs the hot section that pushes an object of the class whose stack is at offset `at`.
+#[inline(always)]
+pub(in crate::alloc) fn push_front(at: usize, object: u64) -> Exit {
+    let Some(index) = Cid::settled_index() else { return Exit::COLD };
+    // SAFETY: as in `push_section`.
+    unsafe { hot::push_front(index, at, object) }
+}
+
+/// Runs the hot section that pushes an object whose class the map told.
+#[inline(always)]
+pub(in crate::alloc) fn push_freed(at: usize, object: u64) -> Exit {
+    let Some(index) = Cid::settled_index() else { return Exit::COLD };
+    // SAFETY: as in `push_section`.
+    unsafe { hot::push_freed(index, at, object) }
 }
 
 /// Runs the section that pops an object off the stack at offset `at`.

@@ -23,6 +23,30 @@ macro_rules! unavailable {
 
 /// # Safety
 /// - No conditions.
+#[cfg(not(any(loom, miri)))]
+#[inline(always)]
+pub(crate) unsafe fn pop_front(_: Index, _: usize) -> Popped {
+    (UNAVAILABLE, MaybeUninit::uninit())
+}
+
+/// # Safety
+/// - No conditions.
+#[cfg(not(any(loom, miri)))]
+#[inline(always)]
+pub(crate) unsafe fn push_front(_: Index, _: usize, _: u64) -> Exit {
+    UNAVAILABLE
+}
+
+/// # Safety
+/// - No conditions.
+#[cfg(not(any(loom, miri)))]
+#[inline(always)]
+pub(crate) unsafe fn push_freed(_: Index, _: usize, _: u64) -> Exit {
+    UNAVAILABLE
+}
+
+/// # Safety
+/// - No conditions.
 #[inline(always)]
 pub(crate) unsafe fn clear_if_clear(_: isize, _: *const u32, _: *mut u32) -> Exit {
     UNAVAILABLE

@@ -31,36 +31,60 @@ use core::arch::asm;
 use core::arch::x86_64::__m128i;
 use core::mem::MaybeUninit;
 
+use crate::rseq::hot::{FREED, FRONT};
 use crate::rseq::{Exit, Index, Loaded, Popped, SEGMENT, Slots, TRACE_BUFFER, Yielded};
 
-macro_rules! prologue {
-    () => {
+/// Arms a section: with the labels of its descriptor, its start and its end, and of the array's entry.
+macro_rules! arm {
+    ($descriptor:literal, $start:literal, $end:literal, $entry:literal) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\", @progbits\n",
             ".balign 32\n",
-            "30: .long 0, 0\n",            // version, flags
-            ".quad 31f, 32f - 31f, 33f\n", // start_ip, post_commit_offset, abort_ip
+            $descriptor,
+            ": .long 0, 0\n", // version, flags
+            ".quad ",
+            $start,
+            ", ",
+            $end,
+            " - ",
+            $start,
+            ", 33f\n", // start_ip, post_commit_offset, abort_ip
             ".popsection\n",
             ".pushsection __rseq_cs_ptr_array, \"aw\", @progbits\n",
-            "35: .quad 30b\n",
+            $entry,
+            ": .quad ",
+            $descriptor,
+            "b\n",
             ".popsection\n",
-            ".reloc 0, R_X86_64_NONE, 35b\n",
-            "lea {scratch}, [rip + 30b]\n",
+            ".reloc 0, R_X86_64_NONE, ",
+            $entry,
+            "b\n",
+            "lea {scratch}, [rip + ",
+            $descriptor,
+            "b]\n",
             "mov qword ptr fs:[{area} + 8], {scratch}\n",
-            "31:\n",
         )
     };
 }
 
-/// `locate`: loads the address of the current id's slot into `scratch`, or leaves for `unavailable`.
-macro_rules! locate {
+macro_rules! prologue {
     () => {
+        concat!(arm!("30", "31f", "32f", "35"), "31:\n")
+    };
+}
+
+/// `locate`: loads the address of the current id's slot into `scratch`, or leaves for `unavailable`. The object's base is at
+/// `$place`.
+macro_rules! locate {
+    ($place:literal) => {
         concat!(
             "cmp dword ptr fs:[{area} + 4], 0\n",
             "jl 34f\n",
             "mov {scratch:e}, dword ptr fs:[{id}]\n",
             "mov {scratch}, qword ptr [{offsets} + 8*{scratch}]\n",
-            "add {scratch}, qword ptr [{object}]\n",
+            "add {scratch}, qword ptr ",
+            $place,
+            "\n",
             "jnc 34f\n",
         )
     };
@@ -105,15 +129,22 @@ macro_rules! prepare {
 }
 
 /// One critical section: the common frame around its last steps, which find the slot's address in `{scratch}`, and
-/// after the semicolon their own operands.
+/// after the semicolon their own operands. `here` stands before an object that is a static of this crate's: its base is
+/// read without its address.
 macro_rules! section {
+    ($index:expr, here $object:path, $($step:expr),+; yields $clear:literal; $($operands:tt)*) => {
+        section!(@ [$clear], $index, "[rip + {object}]", $($step),+; object = sym $object, $($operands)*)
+    };
+    ($index:expr, here $object:path, $($step:expr),+; $($operands:tt)*) => {
+        section!(@ [], $index, "[rip + {object}]", $($step),+; object = sym $object, $($operands)*)
+    };
     ($index:expr, $object:expr, $($step:expr),+; yields $clear:literal; $($operands:tt)*) => {
-        section!(@ [$clear], $index, $object, $($step),+; $($operands)*)
+        section!(@ [$clear], $index, "[{object}]", $($step),+; object = in(reg) $object, $($operands)*)
     };
     ($index:expr, $object:expr, $($step:expr),+; $($operands:tt)*) => {
-        section!(@ [], $index, $object, $($step),+; $($operands)*)
+        section!(@ [], $index, "[{object}]", $($step),+; object = in(reg) $object, $($operands)*)
     };
-    (@ [$($clear:literal)?], $index:expr, $object:expr, $($step:expr),+; $($operands:tt)*) => {{
+    (@ [$($clear:literal)?], $index:expr, $place:literal, $($step:expr),+; $($operands:tt)*) => {{
         let scratch: u64;
         // SAFETY: `area` and `id` are offsets into this thread's rseq area (invariants 1 and 2 of `sys::rseq`), and
         // `offsets` has a word for each id that the kernel assigns. The section stores to the slot of an opened id
@@ -122,13 +153,12 @@ macro_rules! section {
         unsafe {
             asm!(
                 prologue!(),
-                locate!(),
+                locate!($place),
                 $($step,)+
                 epilogue!($($clear)?),
                 area = in(reg) $index.area,
                 id = in(reg) $index.id,
                 offsets = in(reg) $index.offsets,
-                object = in(reg) $object,
                 scratch = out(reg) scratch,
                 $($operands)*
                 options(nostack),
@@ -452,37 +482,74 @@ macro_rules! count_limited {
 }
 
 /// For the same: takes the item, which is the guess at the top if that is right, guesses the next one, and commits.
+///
+/// A wrong guess is rare, and leaves for a section of its own out of line, which does without: so the right one takes no
+/// jump.
 macro_rules! pop_limited {
-    () => {
+    ($place:literal) => {
         concat!(
             "mov {item}, qword ptr [{scratch}]\n",
             "cmp {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
-            "je 40f\n",
-            "mov {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
-            "40: mov {offset}, qword ptr [{scratch} + 8*{count} + 16]\n",
-            prepare!("mov qword ptr [{scratch}], {offset}"),
+            "jne 40f\n",
+            guess_next!(),
             "mov qword ptr [{scratch} + 16], {count}\n",
+            ".pushsection __rseq_failure, \"ax\", @progbits\n",
+            "40:\n",
+            arm!("41", "42f", "43f", "45"),
+            "42:\n",
+            locate!($place),
+            count_limited!(),
+            "mov {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
+            guess_next!(),
+            "mov qword ptr [{scratch} + 16], {count}\n",
+            "43: jmp 32f\n",
+            ".popsection\n",
         )
     };
 }
 
-/// Runs the critical section `pop_at`. The count is loaded before the stack's address is computed, since the offset
-/// arrives last.
+/// For the same: stores what will be on top.
+macro_rules! guess_next {
+    () => {
+        concat!(
+            "mov {offset}, qword ptr [{scratch} + 8*{count} + 16]\n",
+            prepare!("mov qword ptr [{scratch}], {offset}"),
+        )
+    };
+}
+
+/// The steps of `pop_at`. The count is loaded before the stack's address is computed, since the offset arrives last.
+macro_rules! pop_at_steps {
+    ($index:expr, $offset:expr, $place:literal, $($object:tt)+) => {{
+        let item: MaybeUninit<u64>;
+        let exit = section!(
+            $index,
+            $($object)+,
+            count_limited!(),
+            pop_limited!($place);
+            yields "xor {item:e}, {item:e}";
+            offset = inout(reg) $offset => _, item = out(reg) item, count = out(reg) _,
+        );
+        (exit, item)
+    }};
+}
+
+/// Runs the critical section `pop_at`.
 ///
 /// # Safety
 /// - The conditions of [`crate::rseq::pop_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popped {
-    let item: MaybeUninit<u64>;
-    let exit = section!(
-        index,
-        object,
-        count_limited!(),
-        pop_limited!();
-        yields "xor {item:e}, {item:e}";
-        offset = inout(reg) offset => _, item = out(reg) item, count = out(reg) _,
-    );
-    (exit, item)
+    pop_at_steps!(index, offset, "[{object}]", object)
+}
+
+/// Runs it on the stacks of hot paths.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::pop_at`] hold for `FRONT`.
+#[inline(always)]
+pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
+    pop_at_steps!(index, offset, "[rip + {object}]", here FRONT)
 }
 
 /// Runs the critical section `pop_counted_at`. The remaining number passes through the item's register.
@@ -500,11 +567,32 @@ pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize)
         "sub {item}, 1",
         "jbe 36f",
         prepare!("mov qword ptr [{scratch} - 8], {item}"),
-        pop_limited!();
+        pop_limited!("[{object}]");
         yields "xor {item:e}, {item:e}";
         offset = inout(reg) offset => _, item = out(reg) item, count = out(reg) _,
     );
     (exit, item)
+}
+
+/// The steps of `push_at`.
+macro_rules! push_at_steps {
+    ($index:expr, $offset:expr, $item:expr, $($object:tt)+) => {
+        section!(
+            $index,
+            $($object)+,
+            "add {scratch}, {offset}",
+            "mov {count}, qword ptr [{scratch} + 16]",
+            "cmp {count}, qword ptr [{scratch} + 8]",
+            "jae 36f",
+            prepare!("mov qword ptr [{scratch}], {item}"),
+            "cmp {item}, qword ptr [{scratch} + 8*{count} + 16]",
+            "je 36f",
+            prepare!("mov qword ptr [{scratch} + 8*{count} + 24], {item}"),
+            "add {count}, 1",
+            "mov qword ptr [{scratch} + 16], {count}";
+            offset = in(reg) $offset, item = in(reg) $item, count = out(reg) _,
+        )
+    };
 }
 
 /// Runs section `push_at`.
@@ -513,21 +601,25 @@ pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize)
 /// - The conditions of [`crate::rseq::push_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn push_at(index: Index, object: &Slots, offset: usize, item: u64) -> Exit {
-    section!(
-        index,
-        object,
-        "add {scratch}, {offset}",
-        "mov {count}, qword ptr [{scratch} + 16]",
-        "cmp {count}, qword ptr [{scratch} + 8]",
-        "jae 36f",
-        prepare!("mov qword ptr [{scratch}], {item}"),
-        "cmp {item}, qword ptr [{scratch} + 8*{count} + 16]",
-        "je 36f",
-        prepare!("mov qword ptr [{scratch} + 8*{count} + 24], {item}"),
-        "add {count}, 1",
-        "mov qword ptr [{scratch} + 16], {count}";
-        offset = in(reg) offset, item = in(reg) item, count = out(reg) _,
-    )
+    push_at_steps!(index, offset, item, object)
+}
+
+/// Runs it on the stacks of hot paths.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::push_at`] hold for `FRONT`.
+#[inline(always)]
+pub(crate) unsafe fn push_front(index: Index, offset: usize, item: u64) -> Exit {
+    push_at_steps!(index, offset, item, here FRONT)
+}
+
+/// Runs it on the stacks that objects of a known class are freed to.
+///
+/// # Safety
+/// - The conditions of [`crate::rseq::push_at`] hold for `FREED`.
+#[inline(always)]
+pub(crate) unsafe fn push_freed(index: Index, offset: usize, item: u64) -> Exit {
+    push_at_steps!(index, offset, item, here FREED)
 }
 
 /// Runs section `ring_push` of one word.

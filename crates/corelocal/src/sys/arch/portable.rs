@@ -40,6 +40,16 @@ macro_rules! load_here {
 #[cfg(not(loom))]
 pub(crate) use load_here;
 
+/// Returns the address of a static of this crate's.
+#[cfg(not(loom))]
+macro_rules! address_here {
+    ($word:path) => {
+        &raw const $word
+    };
+}
+#[cfg(not(loom))]
+pub(crate) use address_here;
+
 /// Returns the same number, of which the compiler need know nothing.
 #[cfg(not(loom))]
 #[inline(always)]

@@ -102,6 +102,26 @@ macro_rules! load_here {
 }
 pub(crate) use load_here;
 
+/// Returns the address of a static of this crate's: without a look into the table of a shared object's addresses.
+macro_rules! address_here {
+    ($word:path) => {{
+        #[allow(unused_assignments)] // It has the type.
+        let mut at = &raw const $word;
+        // SAFETY: computes an address.
+        #[allow(unused_unsafe)]
+        unsafe {
+            core::arch::asm!(
+                "lea {}, [rip + {word}]",
+                out(reg) at,
+                word = sym $word,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        at
+    }};
+}
+pub(crate) use address_here;
+
 /// Returns the same number, of which the compiler knows nothing.
 #[inline(always)]
 pub(crate) fn opaque(mut number: usize) -> usize {

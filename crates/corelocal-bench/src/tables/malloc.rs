@@ -3,7 +3,7 @@
 //! ```text
 //!   rivals.rs      the contestants
 //!   work.rs        the loads of the suite, and the process that runs one
-//!   micro.rs | threads.rs | cfrac.rs | large.rs    the loads
+//!   micro.rs | threads.rs | cfrac.rs | programs.rs | large.rs    the loads
 //!   heap.rs        common code of the loads
 //!   retention.rs   memory of idle threads, and after all was freed
 //!   spike.rs       memory that few calls give back
@@ -24,6 +24,7 @@ mod large;
 pub mod latency;
 mod micro;
 pub mod modes;
+mod programs;
 pub mod retention;
 mod rivals;
 mod spike;

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::did::Did;
-use super::{cfrac, large, micro, threads};
+use super::{cfrac, large, micro, programs, threads};
 
 /// The name of the child process.
 pub const CHILD: &str = "malloc-work";
@@ -74,6 +74,8 @@ pub const WORKS: &[Work] = works![
     "buffers handed over", 1_000_000, |ops| Ok(threads::shelves(4, ops, true));
     "factor", 500_000, cfrac::factor;
     "large 1-8 M", 100, |ops| Ok(large::churn(ops));
+    "trees", 1_000_000, programs::trees;
+    "rewriter", 1_000_000, programs::rewriter;
 ];
 
 /// The indices of the loads in a report: one of each kind.

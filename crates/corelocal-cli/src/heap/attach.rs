@@ -137,7 +137,7 @@ fn watch(running: &Running, bar: &ProgressBar, end: Instant) -> (Option<Moment>,
             let is_gone = fresh.is_none();
             return (fresh.or(last), is_gone);
         }
-        if running.look(running.headers[0]).is_err() {
+        if running.headers.iter().any(|header| running.options(*header).is_err()) {
             return (last, true);
         }
         if now >= next {
@@ -172,7 +172,11 @@ impl<'a> Asked<'a> {
     fn new(running: &'a Running, rate: u64) -> anyhow::Result<Self> {
         let (process, name) = (running.process, &running.name);
         let found = running.headers.iter().filter_map(|header| running.look(*header).ok());
-        let found: Vec<Found> = found.filter(|found| !found.taken.checks).collect();
+        let mut found: Vec<Found> = found.collect();
+        if found.is_empty() {
+            bail!("process {process} ({name}) has ended, or executed another program");
+        }
+        found.retain(|found| !found.taken.checks);
         if found.is_empty() {
             bail!(
                 "process {process} ({name}) was started with CORELOCAL_MALLOC=check, which excludes a profile; start it \
@@ -199,8 +203,9 @@ impl<'a> Asked<'a> {
                 let _ = self.running.ask(found, self.byte);
             }
         }
-        let found = self.running.headers.iter().filter_map(|at| self.running.look(*at).ok());
-        found.into_iter().any(|found| found.taken.profile_rate.is_some())
+        let options = |header: &usize| self.running.options(*header).ok();
+        let mut all = self.running.headers.iter().filter_map(options);
+        all.any(|options| options.profile_rate.is_some())
     }
 }
 

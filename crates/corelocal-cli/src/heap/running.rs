@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, anyhow, bail};
-use corelocal::alloc::inspect::{Found, MARK, Unread, inspect, samples};
+use corelocal::alloc::inspect::{Found, MARK, Taken, Unread, inspect, options, samples};
 use corelocal::alloc::profile::{Sample, Summary};
 use corelocal_support::process::proc_files;
 
@@ -78,6 +78,11 @@ impl Running {
     /// Reads a malloc, by its header.
     pub fn look(&self, header: usize) -> Result<Found, Unread> {
         inspect(header, &mut |at, bytes| self.read(at, bytes))
+    }
+
+    /// Reads the options of a malloc, which is quick.
+    pub fn options(&self, header: usize) -> Result<Taken, Unread> {
+        options(header, &mut |at, bytes| self.read(at, bytes))
     }
 
     /// Reads the samples of a malloc.

@@ -140,6 +140,19 @@ pub fn inspect(
     Ok(Found { stats, taken: process.taken(&places)?, range, asked: places.asked })
 }
 
+/// Returns the options of the malloc whose header is at this address: a few reads, where [`inspect`] reads the state of all
+/// chunks.
+///
+/// # Errors
+/// See [`Unread`].
+pub fn options(
+    header: usize,
+    read: &mut dyn FnMut(usize, &mut [u8]) -> bool,
+) -> Result<Taken, Unread> {
+    let (mut process, _, places) = open(header, read)?;
+    process.taken(&places)
+}
+
 /// Returns the memory of a process, the header at this address in it, and where the rest is.
 fn open(header: usize, read: Read<'_>) -> Result<(Process<'_>, Header, Places), Unread> {
     let mut process = Process(Remote(read));

@@ -1,6 +1,8 @@
 //! Heap profiling by sampling: about one object for each 512 KiB allocated, with the stack that allocated it.
 //!
-//! A profile is off unless the program [starts](start) it, or `CORELOCAL_MALLOC` does when the program starts:
+//! A profile is off unless the program [starts](start) it, a tracer of the probes `otel_memory:alloc` and
+//! `otel_memory:free` or the command `corelocal heap --attach` asks for one, or `CORELOCAL_MALLOC` does when the program
+//! starts:
 //!
 //! ```text
 //!   profile            on; files are called corelocal.PROCESS.NUMBER.heap, in the current directory

@@ -76,6 +76,10 @@ fn follow() {
         return;
     }
     let Some(_mine) = slots::SWITCHES.try_lock() else { return };
+    if FOLLOWED.load(R) != followed {
+        // Another thread was faster, or the program has started a profile of its own since.
+        return;
+    }
     if followed != NONE && wish == NONE {
         config::stop_profile();
         let_go();

@@ -125,12 +125,18 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, align: usize, size
 /// Calls `aligned_alloc(3)`: as [`memalign`].
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    memalign(align, size)
+    aligned(align, size)
 }
 
 /// Calls `memalign(3)`. An alignment that is not a power of two is rounded up to one.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    aligned(align, size)
+}
+
+/// In each of both: one would jump to the other, by way of a table.
+#[inline(always)]
+fn aligned(align: usize, size: usize) -> *mut c_void {
     if align.is_power_of_two() {
         return alloc::allocate_aligned_or(align, size, missing).cast();
     }

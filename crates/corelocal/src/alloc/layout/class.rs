@@ -201,7 +201,8 @@ fn rarely() {}
 /// then the rounded size is itself a class.
 #[inline(always)]
 pub(in crate::alloc) fn stack_of_aligned(align: usize, size: usize) -> Option<usize> {
-    if !align.is_power_of_two() || align > LARGEST || size > LARGEST {
+    // Both are below twice the largest size: so the sum does not overflow, and `stack_of_size` refuses what is too large.
+    if !align.is_power_of_two() || (align | size) >= 2 * LARGEST {
         return None;
     }
     stack_of_size((size.max(1) + (align - 1)) & !(align - 1))

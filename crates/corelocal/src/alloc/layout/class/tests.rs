@@ -57,5 +57,12 @@ fn aligned_sizes() {
         }
     }
     assert_eq!(of_aligned(1 << 21, 1), None);
-    assert_eq!(of_aligned(16, LARGEST + 1), None);
+    for size in [LARGEST + 1, 2 * LARGEST - 1, 2 * LARGEST, usize::MAX] {
+        for align in [1, 16, 4096, LARGEST, 1 << 63] {
+            assert_eq!(of_aligned(align, size), None, "{align} {size}");
+        }
+    }
+    for align in [0, 3, 48, usize::MAX] {
+        assert_eq!(of_aligned(align, 16), None, "{align}");
+    }
 }

@@ -89,7 +89,7 @@
 //!     if count == 0: mismatch                 empty
 //!     item = top
 //!     if items[count - 1] != top:             `top` is a guess: it is known before the count is
-//!         begin anew, with item = items[count - 1]
+//!         item = items[count - 1]
 //!     top = items[count - 2]                  of the last one this is `count`
 //!     count -= 1                              commit
 //!

@@ -34,42 +34,22 @@ use core::mem::MaybeUninit;
 use crate::rseq::hot::{FREED, FRONT};
 use crate::rseq::{Exit, Index, Loaded, Popped, SEGMENT, Slots, TRACE_BUFFER, Yielded};
 
-/// Arms a section: with the labels of its descriptor, its start and its end, and of the array's entry.
-macro_rules! arm {
-    ($descriptor:literal, $start:literal, $end:literal, $entry:literal) => {
+macro_rules! prologue {
+    () => {
         concat!(
             ".pushsection __rseq_cs, \"aw\", @progbits\n",
             ".balign 32\n",
-            $descriptor,
-            ": .long 0, 0\n", // version, flags
-            ".quad ",
-            $start,
-            ", ",
-            $end,
-            " - ",
-            $start,
-            ", 33f\n", // start_ip, post_commit_offset, abort_ip
+            "30: .long 0, 0\n",            // version, flags
+            ".quad 31f, 32f - 31f, 33f\n", // start_ip, post_commit_offset, abort_ip
             ".popsection\n",
             ".pushsection __rseq_cs_ptr_array, \"aw\", @progbits\n",
-            $entry,
-            ": .quad ",
-            $descriptor,
-            "b\n",
+            "35: .quad 30b\n",
             ".popsection\n",
-            ".reloc 0, R_X86_64_NONE, ",
-            $entry,
-            "b\n",
-            "lea {scratch}, [rip + ",
-            $descriptor,
-            "b]\n",
+            ".reloc 0, R_X86_64_NONE, 35b\n",
+            "lea {scratch}, [rip + 30b]\n",
             "mov qword ptr fs:[{area} + 8], {scratch}\n",
+            "31:\n",
         )
-    };
-}
-
-macro_rules! prologue {
-    () => {
-        concat!(arm!("30", "31f", "32f", "35"), "31:\n")
     };
 }
 
@@ -482,51 +462,29 @@ macro_rules! count_limited {
 }
 
 /// For the same: takes the item, which is the guess at the top if that is right, guesses the next one, and commits.
-///
-/// A wrong guess is rare, and leaves for a section of its own out of line, which does without: so the right one takes no
-/// jump.
 macro_rules! pop_limited {
-    ($place:literal) => {
+    () => {
         concat!(
             "mov {item}, qword ptr [{scratch}]\n",
             "cmp {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
-            "jne 40f\n",
-            guess_next!(),
-            "mov qword ptr [{scratch} + 16], {count}\n",
-            ".pushsection __rseq_failure, \"ax\", @progbits\n",
-            "40:\n",
-            arm!("41", "42f", "43f", "45"),
-            "42:\n",
-            locate!($place),
-            count_limited!(),
+            "je 40f\n",
             "mov {item}, qword ptr [{scratch} + 8*{count} + 24]\n",
-            guess_next!(),
-            "mov qword ptr [{scratch} + 16], {count}\n",
-            "43: jmp 32f\n",
-            ".popsection\n",
-        )
-    };
-}
-
-/// For the same: stores what will be on top.
-macro_rules! guess_next {
-    () => {
-        concat!(
-            "mov {offset}, qword ptr [{scratch} + 8*{count} + 16]\n",
+            "40: mov {offset}, qword ptr [{scratch} + 8*{count} + 16]\n",
             prepare!("mov qword ptr [{scratch}], {offset}"),
+            "mov qword ptr [{scratch} + 16], {count}\n",
         )
     };
 }
 
 /// The steps of `pop_at`. The count is loaded before the stack's address is computed, since the offset arrives last.
 macro_rules! pop_at_steps {
-    ($index:expr, $offset:expr, $place:literal, $($object:tt)+) => {{
+    ($index:expr, $offset:expr, $($object:tt)+) => {{
         let item: MaybeUninit<u64>;
         let exit = section!(
             $index,
             $($object)+,
             count_limited!(),
-            pop_limited!($place);
+            pop_limited!();
             yields "xor {item:e}, {item:e}";
             offset = inout(reg) $offset => _, item = out(reg) item, count = out(reg) _,
         );
@@ -540,7 +498,7 @@ macro_rules! pop_at_steps {
 /// - The conditions of [`crate::rseq::pop_at`] hold.
 #[inline(always)]
 pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popped {
-    pop_at_steps!(index, offset, "[{object}]", object)
+    pop_at_steps!(index, offset, object)
 }
 
 /// Runs it on the stacks of hot paths.
@@ -549,7 +507,7 @@ pub(crate) unsafe fn pop_at(index: Index, object: &Slots, offset: usize) -> Popp
 /// - The conditions of [`crate::rseq::pop_at`] hold for `FRONT`.
 #[inline(always)]
 pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
-    pop_at_steps!(index, offset, "[rip + {object}]", here FRONT)
+    pop_at_steps!(index, offset, here FRONT)
 }
 
 /// Runs the critical section `pop_counted_at`. The remaining number passes through the item's register.
@@ -567,7 +525,7 @@ pub(crate) unsafe fn pop_counted_at(index: Index, object: &Slots, offset: usize)
         "sub {item}, 1",
         "jbe 36f",
         prepare!("mov qword ptr [{scratch} - 8], {item}"),
-        pop_limited!("[{object}]");
+        pop_limited!();
         yields "xor {item:e}, {item:e}";
         offset = inout(reg) offset => _, item = out(reg) item, count = out(reg) _,
     );

@@ -19,10 +19,17 @@ impl Running {
         let mut program = Command::new(env::current_exe().expect("this program"));
         program.args([PROGRAM, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, how);
         program.env("LD_PRELOAD", library).env("CORELOCAL_MALLOC", words);
-        let mut child = program.stdout(Stdio::piped()).spawn().expect("the program starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        while !crate::line(&mut lines).contains(says) {}
-        Running(child)
+        let child = program.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut running = Running(child);
+        let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains(says) {
+            line = crate::line(&mut lines);
+            assert!(!line.is_empty(), "{how}: it has ended");
+        }
+        // It may go on writing.
+        running.0.stdout = Some(lines.into_inner());
+        running
     }
 
     fn id(&self) -> String {

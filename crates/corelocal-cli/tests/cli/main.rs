@@ -160,9 +160,16 @@ fn line(out: &mut BufReader<impl Read + AsRawFd>) -> String {
     let fd = out.get_ref().as_raw_fd();
     let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let limit = libc::c_int::try_from(LIMIT.as_millis()).expect("a few minutes");
-    // SAFETY: one descriptor, which is open as long as its reader.
-    let is_there = !out.buffer().is_empty() || unsafe { libc::poll(&mut wanted, 1, limit) } == 1;
-    assert!(is_there, "nothing is written");
+    let began = Instant::now();
+    while out.buffer().is_empty() {
+        // SAFETY: one descriptor, which is open as long as its reader.
+        match unsafe { libc::poll(&mut wanted, 1, limit) } {
+            1 => break,
+            // Interrupted.
+            -1 if began.elapsed() < LIMIT => {}
+            _ => panic!("nothing is written"),
+        }
+    }
     out.read_line(&mut text).expect("text");
     text
 }

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! Exit codes: those of the program, if one was run, or 125 to 127 as `run` has them; else, or if the program's is 0:
-//! 0 done, 1 an output could not be written, 3 a file cannot be read.
+//! 0 done, 1 an output could not be written or sent, 3 a file or a process cannot be read.
 
 pub mod args;
 mod attach;

@@ -3,7 +3,7 @@
 //! Exit codes: 0 done; 1 done, but with a complaint (`doctor --strict` on degraded paths, an output
 //! that could not be written, a fault that `check`, `torture` or `lab` found, a clock that is not to be
 //! believed or cannot be published); 2 the command line is wrong;
-//! 3 `check` or `heap` could not read a file, `torture` cannot be tried here, or `locks` cannot look at the
+//! 3 `check` or `heap` could not read a file or a process, `torture` cannot be tried here, or `locks` cannot look at the
 //! process, `lab` did not see all states, `trace` left out parts of a damaged file. `locks` and `heap` give back the exit code of the program that they ran; `run` too, or ends by the
 //! signal that ended the program. `run` and `heap` give 125 to 127 as env(1) does.
 

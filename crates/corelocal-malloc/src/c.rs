@@ -134,7 +134,7 @@ pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     aligned(align, size)
 }
 
-/// In each of both: one would jump to the other, by way of a table.
+/// Does what both do, in each of them: one would jump to the other, by way of a table.
 #[inline(always)]
 fn aligned(align: usize, size: usize) -> *mut c_void {
     if align.is_power_of_two() {

@@ -1,4 +1,4 @@
-//! Profiles that are asked for from outside, by a byte in the process's memory, and samples that are read from there.
+//! Profiles that are asked for from outside, by two words in the process's memory, and samples that are read from there.
 //! The process asks itself, by /proc/self/mem.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
@@ -51,7 +51,9 @@ impl Outside {
     }
 
     fn ask(&self, byte: u8) {
-        self.memory.write_all_at(&[byte], self.found().asked as u64).expect("written");
+        let (found, number) = (self.found(), std::process::id().to_ne_bytes());
+        self.memory.write_all_at(&number, found.asked_of as u64).expect("written");
+        self.memory.write_all_at(&[byte], found.asked as u64).expect("written");
     }
 
     /// How many samples are in use, and their bytes.
@@ -187,6 +189,32 @@ fn a_forked_child_was_not_asked() {
             .succeeds();
             on_cold_path();
             assert!(is_on(&outside), "the parent's stays");
+        },
+    );
+}
+
+/// A child that is forked before its parent has followed is not asked either.
+#[test]
+fn a_child_of_a_parent_that_has_not_followed_yet_was_not_asked() {
+    run_in_child(
+        "a_child_of_a_parent_that_has_not_followed_yet_was_not_asked",
+        |_| (),
+        || {
+            let outside = Outside::open();
+            outside.ask(asking_for(RATE));
+            let is_on = |outside: &Outside| outside.found().taken.profile_rate == Some(RATE);
+            assert!(!is_on(&outside));
+            forked::judge(|| {
+                let own = Outside::open();
+                on_cold_path();
+                let is_off = !is_on(&own);
+                own.ask(asking_for(RATE));
+                on_cold_path();
+                is_off && is_on(&own)
+            })
+            .succeeds();
+            on_cold_path();
+            assert!(is_on(&outside), "the parent follows later");
         },
     );
 }

@@ -95,7 +95,11 @@ pub fn look(process: u32, options: &HeapOptions) -> anyhow::Result<Looked> {
     bar.set_message("waiting for the process to allocate");
     let limit = Instant::now() + lasts;
     while !asked.is_followed() {
-        if Instant::now() >= limit || signals::came() {
+        if signals::came() {
+            bar.finish_and_clear();
+            bail!("interrupted before process {process} ({name}) allocated anything");
+        }
+        if Instant::now() >= limit {
             bar.finish_and_clear();
             bail!(
                 "process {process} ({name}) took no memory from its malloc in {:.0} s, so nothing was sampled, and \

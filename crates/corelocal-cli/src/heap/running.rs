@@ -1,7 +1,7 @@
 //! A process that runs, and the mallocs in its memory.
 //!
 //! Invariants:
-//! - All that is written to the process is the byte by which a profile is asked for ([`Running::ask`]).
+//! - All that is written to the process are the two words by which a profile is asked for ([`Running::ask`]).
 //! - Whatever the memory contains, there is an answer or an error.
 
 use std::fs::File;
@@ -97,6 +97,9 @@ impl Running {
 
     /// Asks a malloc for a profile, or to end it.
     pub fn ask(&self, found: &Found, byte: u8) -> io::Result<()> {
+        let number = own_number(&proc_files::text(self.process, "status"));
+        let number = number.unwrap_or(self.process).to_ne_bytes();
+        self.memory.write_all_at(&number, found.asked_of as u64)?;
         self.memory.write_all_at(&[byte], found.asked as u64)
     }
 
@@ -111,6 +114,13 @@ impl Running {
         let status = proc_files::text(self.process, "status");
         status.lines().find_map(|line| kib(line, "VmRSS:")).unwrap_or(0)
     }
+}
+
+/// Returns the number by which a process knows itself, the innermost one, if the kernel tells (`NSpid` in
+/// /proc/PROCESS/status).
+fn own_number(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 fn forbidden(process: u32, name: &str) -> String {
@@ -153,6 +163,14 @@ mod tests {
         ] {
             assert_eq!(writable(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn numbers_of_a_process() {
+        assert_eq!(own_number("Pid:\t12\nNSpid:\t12\n"), Some(12));
+        // In a namespace of its own.
+        assert_eq!(own_number("Pid:\t4711\nNSpid:\t4711\t17\t1\n"), Some(1));
+        assert_eq!(own_number("Pid:\t4711\n"), None);
     }
 
     #[test]

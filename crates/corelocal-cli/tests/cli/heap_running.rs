@@ -219,6 +219,20 @@ fn what_cannot_be_attached_to_is_told() {
     assert_eq!(done.code, Some(3), "{}", done.whole());
     assert!(done.err.contains("took no memory from its malloc in 1 s"), "{}", done.err);
     assert!(!samples(&idle.id()));
+    // Ctrl-C while it waits.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_corelocal"));
+    command.args(["heap", "--attach", &idle.id(), "--for", "10m"]).stderr(Stdio::piped());
+    let waits = command.spawn().expect("the command starts");
+    std::thread::sleep(Duration::from_secs(1));
+    // SAFETY: a child of ours that was not waited for.
+    unsafe { libc::kill(waits.id() as libc::pid_t, libc::SIGINT) };
+    let output = waits.wait_with_output().expect("a child of ours");
+    // On a busy machine the signal may come before the command notes it.
+    if output.status.code().is_some() {
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(3) && err.contains("interrupted before"), "{err}");
+    }
+    assert!(!samples(&idle.id()));
     let checked = Running::start(&library, "few", "begun", "check");
     let done = attach(&checked);
     assert!(done.err.contains("CORELOCAL_MALLOC=check"), "{}", done.err);

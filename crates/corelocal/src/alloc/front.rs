@@ -196,9 +196,8 @@ extern "C" fn push_of_class_cold(object: *mut u8, size: usize) {
 }
 
 /// Begins what a process has from its first slow call on: the hook by which memory goes back by itself, and the mark
-/// for readers of its memory.
+/// for readers of its memory. Then follows what other processes ask for (`debug/profile/asked.rs`).
 #[inline]
-/// Then follows what other processes ask for (`debug/profile/asked.rs`).
 pub(super) fn begin(range: Range) {
     /// The memory used from which on memory is worth giving back.
     const WORTH: usize = 32 << 20;

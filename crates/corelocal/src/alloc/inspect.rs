@@ -88,6 +88,9 @@ pub struct Found {
     pub range: (usize, usize),
     /// The address of the byte by which a profile is [asked for](asking_for).
     pub asked: usize,
+    /// The address of the four bytes that say which process is asked: its number as it knows itself. They are written before
+    /// that byte, so that a child which is forked meanwhile does not follow.
+    pub asked_of: usize,
 }
 
 /// The reason why a malloc was not read.
@@ -137,7 +140,13 @@ pub fn inspect(
         of_class.span_bytes = of_class.spans * class::shape(class).chunks * CHUNK;
     }
     let range = (base, base.wrapping_add(chunks * CHUNK));
-    Ok(Found { stats, taken: process.taken(&places)?, range, asked: places.asked })
+    Ok(Found {
+        stats,
+        taken: process.taken(&places)?,
+        range,
+        asked: places.asked,
+        asked_of: places.asked_of,
+    })
 }
 
 /// Returns the options of the malloc whose header is at this address: a few reads, where [`inspect`] reads the state of all

@@ -11,7 +11,7 @@ use crate::alloc::central::{CENTRALS, Central, Centrals};
 use crate::alloc::config;
 use crate::alloc::core_cache::slots::BLOCK;
 use crate::alloc::debug::profile::area::remote as samples;
-use crate::alloc::debug::profile::asked::ASKED;
+use crate::alloc::debug::profile::asked::{ASKED, ASKED_OF};
 use crate::alloc::debug::profile::{SAMPLED, area};
 use crate::alloc::layout::chunk::{IN_A_GROUP, MOST_CHUNKS};
 use crate::alloc::layout::chunk_metadata::{GROUPS, Group};
@@ -70,6 +70,7 @@ struct Directory {
     resident: &'static AtomicUsize,
     target: &'static AtomicUsize,
     asked: &'static AtomicU8,
+    asked_of: &'static AtomicU32,
     area: &'static AtomicPtr<area::Area>,
 }
 
@@ -91,6 +92,7 @@ static DIRECTORY: Directory = Directory {
     resident: &config::RESIDENT,
     target: &TARGET,
     asked: &ASKED,
+    asked_of: &ASKED_OF,
     area: &area::AREA,
 };
 
@@ -117,6 +119,7 @@ pub(super) struct Places {
     pub(super) resident: usize,
     pub(super) target: usize,
     pub(super) asked: usize,
+    pub(super) asked_of: usize,
     pub(super) area: usize,
 }
 
@@ -140,6 +143,7 @@ impl Places {
             resident: word(offset_of!(Directory, resident))?,
             target: word(offset_of!(Directory, target))?,
             asked: word(offset_of!(Directory, asked))?,
+            asked_of: word(offset_of!(Directory, asked_of))?,
             area: word(offset_of!(Directory, area))?,
         })
     }

@@ -6,8 +6,8 @@
 //!   otel_memory:free(object)                  a sampled object is freed
 //! ```
 //! That is the convention of OpenTelemetry's eBPF profiler. A probe is a function of two instructions that do nothing:
-//! a tracer has the kernel put a breakpoint on the first of them. The second has 5 bytes, which newer kernels can replace by a call.
-//! Each probe has a semaphore: the kernel counts there how many tracers use it.
+//! a tracer has the kernel put a breakpoint on the first of them. The second has 5 bytes, which newer kernels can replace
+//! by a call. Each probe has a semaphore: the kernel counts there how many tracers use it.
 //!
 //! Invariants:
 //! - Names carry the version: two versions of this crate in one program have probes of their own.

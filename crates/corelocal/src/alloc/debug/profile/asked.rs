@@ -1,30 +1,33 @@
 //! Profiles that are asked for from outside, in a process that was not started for one.
 //!
 //! ```text
-//!   corelocal heap --attach   writes a byte into this process's memory ──► ASKED ──┐
-//!   a tracer of the probes    has the kernel count it as a consumer ──► consumers ─┴─► wish ── a cold path ──► follow
+//!   corelocal heap --attach   writes two words into this process's memory ─► ASKED ─┐
+//!   a tracer of the probes    has the kernel count it as a consumer ──► consumers ──┴─► wish ── a cold path ──► follow
 //! ```
 //! A wish is 0 for no profile, or N to have one byte in 2 to the power N - 1 sampled. Cold paths look at it, so it is
 //! followed at the process's next refill of a cache or allocation of a large object.
 //!
 //! # Invariants
-//! 1. `ASKED` is one byte, which the kernel copies whole. Any value has a meaning.
+//! 1. `ASKED` is one byte, which the kernel copies whole. Any value has a meaning. `ASKED_OF` is written before it.
 //! 2. A profile that the program or the environment began is not stopped by a wish that ends.
-//! 3. A forked child does not continue what `ASKED` asked of its parent. The kernel counts its tracers by itself.
+//! 3. A forked child neither continues nor begins what `ASKED` asked of its parent: `IS_MINE` tells it that the parent had
+//!    followed, `ASKED_OF` that the parent was asked. The kernel counts a child's tracers by itself.
 //! 4. The thread that holds `SWITCHES` follows a wish; others go on, and find it followed later.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::{let_go, start_alone};
 use crate::alloc::config;
 use crate::alloc::core_cache::slots;
-use crate::sys::WipeOnFork;
 use crate::sys::arch::probes;
+use crate::sys::{WipeOnFork, process_id};
 
 const R: Ordering = Ordering::Relaxed;
 
 /// What another process asks for.
 pub(in crate::alloc) static ASKED: AtomicU8 = AtomicU8::new(NONE);
+/// The number of the process that it asks, as that one knows itself.
+pub(in crate::alloc) static ASKED_OF: AtomicU32 = AtomicU32::new(0);
 /// The wish that the profile of now was started for; `NONE` if it was not started here.
 static FOLLOWED: AtomicU8 = AtomicU8::new(NONE);
 /// 1 in the process that followed a wish.
@@ -88,6 +91,9 @@ fn follow() {
         if followed == NONE {
             return;
         }
+    } else if is_of_parent() {
+        ASKED.store(NONE, R);
+        return;
     } else if start_alone(1 << (wish - 1)).is_err() {
         return;
     }
@@ -95,6 +101,12 @@ fn follow() {
         mine.store(1, R);
     }
     FOLLOWED.store(wish, R);
+}
+
+/// Returns `true` if another process was asked: the one that this one was forked from.
+fn is_of_parent() -> bool {
+    // Acquire: partner is the other process's system call that wrote the number, before the one for the byte.
+    ASKED.load(Ordering::Acquire) != NONE && ASKED_OF.load(R) != process_id()
 }
 
 #[cfg(test)]

@@ -243,10 +243,7 @@ fn moment(running: &Running) -> Option<Moment> {
     }
     let mut moment = most?;
     moment.size = Size { in_use, resident: running.resident() };
-    moment.heap.maps = maps
-        .lines()
-        .filter(|line| is_code(line))
-        .fold(String::new(), |all, line| all + line + "\n");
+    moment.heap.maps = maps;
     moment.heap.root = Some(PathBuf::from(format!("/proc/{process}/root")));
     Some(moment)
 }
@@ -268,9 +265,4 @@ fn heap(process: u32, summary: &Summary, samples: Vec<file::Sample>) -> Heap {
         is_whole: true,
         ..Heap::default()
     }
-}
-
-/// Returns `true` if a line of /proc/PROCESS/maps is of an executable mapping.
-fn is_code(line: &str) -> bool {
-    line.split(' ').nth(1).is_some_and(|access| access.as_bytes().get(2) == Some(&b'x'))
 }

@@ -437,7 +437,12 @@ pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8
 ///
 /// # Safety
 /// - As [`load`].
-#[cfg(all(test, feature = "std", target_arch = "x86_64", not(any(miri, loom, corelocal_model))))]
+#[cfg(all(
+    test,
+    feature = "std",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, loom, corelocal_model))
+))]
 pub(crate) unsafe fn load_slowly(area: isize, pointer: *const *const u8) -> Loaded<1> {
     // SAFETY: the caller keeps the conditions.
     unsafe { arch::load_slowly(area, pointer) }

@@ -43,10 +43,13 @@ fn last_words(test: &str, signal: i32, wrong: unsafe fn()) -> (String, String) {
     faulty::last_words(test, "guard:2", signal, wrong)
 }
 
-/// The stacks that a report has: this program's file is in each of them, where they are copied at all.
+/// The stacks that a report has: this program's file is in each of them, where they are copied at all. That of the access
+/// itself comes from the registers that a signal interrupted.
 fn has_stacks(said: &str, headlines: &[&str]) {
     let lines: Vec<&str> = said.lines().collect();
-    for headline in headlines {
+    let is_known = |headline: &&&str| cfg!(target_arch = "x86_64") || **headline != "used by";
+    let headlines: Vec<_> = headlines.iter().filter(is_known).collect();
+    for headline in &headlines {
         let at = lines.iter().position(|line| line.starts_with(&format!("  {headline} thread ")));
         let at = at.unwrap_or_else(|| panic!("{headline}: {said}"));
         let frames = lines[at + 1..].iter().take_while(|line| line.starts_with("    #"));

@@ -79,7 +79,13 @@ fn explain(refusal: Refusal, caps: &Caps, around: &Surroundings) -> (String, &'s
         Refusal::Architecture => {
             return (
                 refusal.to_string(),
-                "run on x86-64; other architectures have no critical sections yet",
+                "run on x86-64 or arm64; other architectures have no critical sections yet",
+            );
+        }
+        Refusal::BrokenKernel => {
+            return (
+                refusal.to_string(),
+                "run Linux 7.0.14 or later: arm64's 6.19 and earlier 7.0 may go on with a section",
             );
         }
         Refusal::LibcThread => {

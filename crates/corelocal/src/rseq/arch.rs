@@ -1,44 +1,25 @@
-//! The critical sections of `rseq.rs`, one file per architecture, all with the same functions. `model.rs` is for
+//! The critical sections of `rseq.rs`, in one folder per architecture, all with the same functions. `model.rs` is for
 //! architectures without sections, Miri and loom.
 
-/// Defines the functions of sections. Each is called with the index and the object.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
-macro_rules! functions {
-    ($(
-        $(#[$doc:meta])*
-        fn $name:ident($index:ident, $object:ident $(, $operand:ident: $type:ty)*) -> $ended:ty $body:block
-    )+) => {
-        $(
-            #[doc = concat!("Runs the critical section `", stringify!($name), "` of `rseq.rs`.")]
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// - The conditions of the function of that name in `rseq.rs` hold.
-            #[inline(always)]
-            pub(crate) unsafe fn $name(
-                $index: Index,
-                $object: &Slots,
-                $($operand: $type),*
-            ) -> $ended $body
-        )+
-    };
+crate::sys::arch::by_sections! {
+    with {
+        #[macro_use]
+        mod functions;
+
+        #[cfg(target_arch = "x86_64")]
+        mod x86_64;
+        #[cfg(target_arch = "x86_64")]
+        use x86_64 as imp;
+
+        #[cfg(target_arch = "aarch64")]
+        mod aarch64;
+        #[cfg(target_arch = "aarch64")]
+        use aarch64 as imp;
+    }
+    without {
+        #[path = "arch/model.rs"]
+        mod imp;
+    }
 }
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
-mod x86_64;
-#[cfg(all(
-    target_arch = "x86_64",
-    target_os = "linux",
-    not(any(miri, loom, corelocal_model))
-))]
-use x86_64 as imp;
-
-#[cfg(not(all(
-    target_arch = "x86_64",
-    target_os = "linux",
-    not(any(miri, loom, corelocal_model))
-)))]
-#[path = "arch/model.rs"]
-mod imp;
 
 pub(super) use imp::*;

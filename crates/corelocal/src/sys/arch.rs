@@ -1,18 +1,54 @@
-//! What this layer needs from the processor: the thread pointer, the thread's own area in static
-//! TLS, libc's weak symbols, the system call. One file per architecture, all with the same
-//! functions.
+//! What this layer needs from the processor: the thread pointer, the thread's own area in static TLS, libc's weak
+//! symbols, the system call. One file per architecture, all with the same functions.
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
-#[path = "arch/x86_64.rs"]
-mod imp;
+/// Chooses items by whether this is a processor with critical sections, on a system that has them.
+macro_rules! by_sections {
+    (with { $($with:item)* } without { $($without:item)* }) => {
+        $(
+            #[cfg(all(
+                any(target_arch = "x86_64", target_arch = "aarch64"),
+                target_os = "linux",
+                not(any(miri, loom, corelocal_model))
+            ))]
+            $with
+        )*
+        $(
+            #[cfg(not(all(
+                any(target_arch = "x86_64", target_arch = "aarch64"),
+                target_os = "linux",
+                not(any(miri, loom, corelocal_model))
+            )))]
+            $without
+        )*
+    };
+}
+pub(crate) use by_sections;
 
-#[cfg(not(all(
-    target_arch = "x86_64",
-    target_os = "linux",
-    not(any(miri, loom, corelocal_model))
-)))]
-#[path = "arch/portable.rs"]
-mod imp;
+by_sections! {
+    with {
+        #[cfg_attr(target_arch = "x86_64", path = "arch/x86_64.rs")]
+        #[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
+        mod imp;
+        mod own_area;
+
+        /// The length of our own rseq area in bytes: the largest registration that it can hold.
+        pub(crate) const OWN_AREA_LEN: usize = 64;
+
+        pub(super) use own_area::thread_address;
+        pub(crate) use own_area::{HAS_OWN_WORDS, own_word, own_word_pair, read_own_word};
+    }
+    without {
+        #[path = "arch/portable.rs"]
+        mod imp;
+
+        /// The length of our own rseq area: there is none.
+        pub(crate) const OWN_AREA_LEN: usize = 0;
+
+        #[cfg(not(loom))]
+        pub(crate) use imp::{HAS_OWN_WORDS, own_word_pair};
+        pub(crate) use imp::{own_word, read_own_word};
+    }
+}
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
 pub(crate) mod probes;
@@ -29,6 +65,10 @@ pub(crate) mod tsc;
 
 #[cfg(miri)]
 mod miri;
+
+/// The id that our own area shows until the kernel writes one. Ids are below it: x86-64 and arm64 kernels can be built
+/// for at most so many cpus.
+pub(crate) const NO_ID: u32 = 8192;
 
 /// The words that a thread has for itself, in static TLS behind its rseq area (`own_word`), by the file that uses them.
 pub(crate) mod own_words {
@@ -59,9 +99,6 @@ pub(crate) mod own_words {
 pub(super) use imp::*;
 #[cfg(not(loom))]
 pub(crate) use imp::{
-    HAS_OWN_WORDS, increment_own_word_pair, own_word_pair, read_own_word_pair,
-    take_number_of_own_word,
+    address_here, increment_own_word_pair, load_here, opaque, read_own_word_pair,
+    take_number_of_own_word, thread_pointer,
 };
-#[cfg(not(loom))]
-pub(crate) use imp::{address_here, load_here, opaque, thread_pointer};
-pub(crate) use imp::{own_word, read_own_word};

@@ -32,6 +32,7 @@
 //! Sources: `include/uapi/linux/rseq.h`, `kernel/rseq.c`, the glibc manual ("Restartable Sequences"), commit
 //! d7822b1e24f2 (rseq), af7f588d8f73 (mm_cid).
 
+mod kernel;
 mod registration;
 pub(crate) mod slice;
 #[cfg(not(any(loom, miri)))]
@@ -44,6 +45,7 @@ pub use vfork::vfork;
 use core::ffi::CStr;
 
 use super::arch;
+pub(crate) use super::arch::NO_ID;
 use super::errno::Errno;
 use super::forks::wipe_on_fork::WipeOnFork;
 use super::process::environment;
@@ -59,10 +61,6 @@ pub(crate) mod field {
     pub(crate) const MM_CID: isize = 24;
     pub(crate) const SLICE: isize = 28;
 }
-
-/// The id that our own area shows until the kernel writes one. Ids are below it: x86-64 and arm64 kernels can be built
-/// for at most so many cpus.
-pub(crate) const NO_ID: u32 = 8192;
 
 /// Registration length of the first ABI; the kernel calls such a registration v1.
 const V1_LEN: u32 = 32;
@@ -182,6 +180,7 @@ const UNPROBED: u8 = 0;
 const LIBC: u8 = 1;
 const OWN: u8 = 2;
 const DISABLED: u8 = 3;
+const BROKEN: u8 = 4;
 static STATE: AtomicU8 = AtomicU8::new(UNPROBED);
 /// The length of our own registrations, once one succeeded.
 static OWN_LEN: AtomicU32 = AtomicU32::new(0);
@@ -220,6 +219,7 @@ pub(crate) fn register_this_thread() -> Result<(), Refusal> {
             if cpu_id >= 0 { Ok(()) } else { Err(Refusal::LibcThread) }
         }
         OWN => register_own(),
+        BROKEN => Err(Refusal::BrokenKernel),
         _ => Err(Refusal::Disabled),
     }
 }
@@ -229,6 +229,7 @@ fn probe() -> u8 {
     let has_cid = feature_size >= 28;
     let state = match libc_area() {
         _ if disabled_by_environment() => DISABLED,
+        _ if kernel::misses_preemptions() => BROKEN,
         Some(libc) if libc.size > 0 => {
             let area = libc.offset - arch::own_area_offset();
             let cid = area + if has_cid { field::MM_CID } else { field::CPU_ID };
@@ -244,7 +245,7 @@ fn probe() -> u8 {
             OWN
         }
     };
-    if feature_size >= 24 && state != DISABLED {
+    if feature_size >= 24 && matches!(state, LIBC | OWN) {
         let node = IN_USE[AREA].load(Ordering::Relaxed) + field::NODE_ID;
         IN_USE[NODE].store(node, Ordering::Relaxed);
     }
@@ -262,7 +263,7 @@ fn probe() -> u8 {
 #[inline(always)]
 pub(crate) fn is_off_here() -> bool {
     arch::SECTIONS
-        && (STATE.load(Ordering::Relaxed) == DISABLED
+        && (matches!(STATE.load(Ordering::Relaxed), DISABLED | BROKEN)
             || own_field(field::CPU_ID).load(Ordering::Relaxed) == REGISTRATION_FAILED)
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Buffer {
     pub(super) state: AtomicU64,
     begin: [AtomicU64; 2],
     pub(super) ended: AtomicU64,
+    /// The owner holds once `used` has come so far (`rseq/arch/aarch64/trace.rs`). Not used on x86-64.
+    _since: AtomicU64,
 }
 
 /// The owner of a buffer without records: the number of no context.

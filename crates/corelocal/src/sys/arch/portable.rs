@@ -7,9 +7,6 @@ pub(crate) const SECTIONS: bool = false;
 /// The signature that stands for none: no thread is ever registered.
 pub(crate) const SIGNATURE: u32 = 0;
 
-/// The length of our own rseq area: there is none.
-pub(crate) const OWN_AREA_LEN: usize = 0;
-
 /// Reads one of several words that are written once, when the program is loaded.
 macro_rules! load_settled {
     ($words:path [ $nth:expr ]) => {

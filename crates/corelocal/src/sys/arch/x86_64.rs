@@ -1,41 +1,16 @@
 //! x86-64: access to the rseq area relative to the thread pointer, and the system call instruction.
 //!
-//! Every address of a thread's area is an offset from the thread pointer (`fs`), so one process-wide offset is valid
-//! for all threads. The library's own area is a TLS object of the initial-exec model: 64 bytes and 34 words. It is
-//! accessed without a call, and therefore also inside a signal handler and inside malloc. Its initial image has
-//! `cpu_id = -1` and `mm_cid = NO_ID`, so a thread looks unregistered from its first instruction on.
+//! The thread pointer is `fs`.
 
-use core::arch::{asm, global_asm};
+use core::arch::asm;
+
+use super::OWN_AREA_LEN;
 
 /// Whether critical sections exist for this architecture.
 pub(crate) const SECTIONS: bool = true;
 
 /// The signature glibc registers with and the kernel demands before each abort handler.
 pub(crate) const SIGNATURE: u32 = 0x5305_3053;
-
-/// The length of our own rseq area in bytes: the largest registration that it can hold.
-pub(crate) const OWN_AREA_LEN: usize = 64;
-
-// The name carries the version: two versions of this crate in one program must not share one.
-global_asm!(
-    ".pushsection .tdata.__corelocal_rseq_0_1, \"awT\", @progbits",
-    ".hidden __corelocal_rseq_0_1",
-    ".globl __corelocal_rseq_0_1",
-    ".type __corelocal_rseq_0_1, @object",
-    ".size __corelocal_rseq_0_1, 192",
-    ".balign 64",
-    "__corelocal_rseq_0_1:",
-    ".long 0",  // cpu_id_start
-    ".long -1", // cpu_id: RSEQ_CPU_ID_UNINITIALIZED
-    ".quad 0",  // rseq_cs
-    ".long 0",  // flags
-    ".long 0",  // node_id
-    ".long {no_id}", // mm_cid: the kernel has not written one
-    ".zero 36",
-    ".zero 136", // the words of `own_word`: 34, with room for more
-    ".popsection",
-    no_id = const crate::sys::rseq::NO_ID,
-);
 
 /// Reads one of several words that are written once, when the program is loaded.
 ///
@@ -160,41 +135,6 @@ pub(crate) fn thread_pointer() -> *mut u8 {
     tp
 }
 
-/// Returns the address `offset` bytes from the calling thread's thread pointer.
-#[inline]
-pub(crate) fn thread_address(offset: isize) -> *mut u8 {
-    thread_pointer().wrapping_offset(offset)
-}
-
-/// Returns where one of the calling thread's own words is, from the thread pointer: see
-/// [`own_words`](super::own_words).
-#[inline(always)]
-fn own_word_offset(at: usize) -> isize {
-    own_area_offset() + (OWN_AREA_LEN + 4 * at) as isize
-}
-
-/// Returns one of the calling thread's own words beside its area, zero at first.
-#[inline(always)]
-pub(crate) fn own_word(at: usize) -> Option<&'static crate::primitive::global::AtomicU32> {
-    let word = thread_address(own_word_offset(at)).cast::<u32>();
-    // SAFETY: static TLS of the calling thread, aligned, behind the area; used by this thread
-    // alone, its signal handlers included, while it lives.
-    Some(unsafe { crate::primitive::global::AtomicU32::from_ptr(word) })
-}
-
-/// Whether threads have such words.
-pub(crate) const HAS_OWN_WORDS: bool = true;
-
-/// Returns two neighbouring ones of such words, as one of 64 bits.
-#[inline(always)]
-pub(crate) fn own_word_pair(at: usize) -> Option<&'static crate::primitive::global::AtomicU64> {
-    debug_assert!(at % 2 == 0);
-    let word = thread_address(own_word_offset(at)).cast::<u64>();
-    // SAFETY: static TLS of the calling thread, aligned since `at` is even, behind the area; used by this thread alone,
-    // its signal handlers included, while it lives.
-    Some(unsafe { crate::primitive::global::AtomicU64::from_ptr(word) })
-}
-
 /// Returns what such a pair holds: one load.
 #[inline(always)]
 pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
@@ -245,13 +185,6 @@ pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
         );
     }
     number
-}
-
-/// Returns what such a word holds: one load.
-#[inline(always)]
-pub(crate) fn read_own_word(at: usize) -> u32 {
-    // SAFETY: the offset is that of a word behind our own area.
-    unsafe { read_field(own_word_offset(at)) }
 }
 
 /// Reads the 32-bit field at `offset` from the thread pointer.

@@ -30,6 +30,8 @@ pub enum Refusal {
     Disabled,
     /// This library has no critical sections for this processor.
     Architecture,
+    /// This kernel may go on with a section after a preemption: arm64's 6.19, and 7.0 before 7.0.14.
+    BrokenKernel,
     /// The system call failed: ENOSYS from a kernel without it, valgrind or gVisor, EPERM or
     /// ENOSYS from a seccomp filter, EINVAL or EBUSY when another library registered the thread.
     Kernel(Errno),
@@ -44,6 +46,9 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::Disabled => f.write_str("switched off by CORELOCAL_RSEQ=off"),
             Refusal::Architecture => f.write_str("no critical sections for this processor yet"),
+            Refusal::BrokenKernel => {
+                f.write_str("this kernel does not abort sections at each preemption")
+            }
             Refusal::Kernel(errno) => write!(f, "rseq(2) failed: {errno}"),
             Refusal::LibcThread => f.write_str("libc could not register this thread"),
             Refusal::Vfork => f.write_str("a vfork child runs in its parent's memory"),

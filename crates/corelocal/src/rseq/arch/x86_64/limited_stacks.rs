@@ -64,7 +64,7 @@ pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
 }
 
 functions! {
-    /// The remaining number passes through the item's register.
+    // The remaining number passes through the item's register.
     fn pop_counted_at(index, object, offset: usize) -> Popped {
         let item: MaybeUninit<u64>;
         let exit = section!(

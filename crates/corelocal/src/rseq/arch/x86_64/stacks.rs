@@ -35,7 +35,7 @@ functions! {
         (exit, item)
     }
 
-    /// It loads single words: a wider load would wait for all the stores that made the item.
+    // It loads single words: a wider load would wait for all the stores that made the item.
     fn push_some(index, object, from: *const MaybeUninit<u64>, most: u64, capacity: u64) -> Yielded {
         let n: u64;
         let exit = section!(
@@ -68,8 +68,8 @@ functions! {
         (exit, n)
     }
 
-    /// It loads single words, as they were pushed, and stores pairs, as compilers load what they copy: a load that
-    /// spans two recent stores would wait for both to reach the cache.
+    // It loads single words, as they were pushed, and stores pairs, as compilers load what they copy: a load that
+    // spans two recent stores would wait for both to reach the cache.
     fn pop_some(index, object, to: *mut MaybeUninit<u64>, most: u64) -> Yielded {
         let n: u64;
         let exit = section!(

@@ -57,7 +57,7 @@ macro_rules! trace_copy {
 }
 
 functions! {
-    /// It names rax and rdx, which unoptimised code copies afterwards, so the exits clear what it changes.
+    // It names rax and rdx, which unoptimised code copies afterwards, so the exits clear what it changes.
     fn trace_push(index, object, thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit {
         section!(
             index,
@@ -153,61 +153,10 @@ macro_rules! trace_push_timed_fixed {
     };
 }
 
-/// Runs section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::trace_push_fixed`] hold.
-#[inline(always)]
-pub(crate) unsafe fn trace_push_fixed<const N: usize>(
-    index: Index,
-    object: &Slots,
-    thread: u64,
-    words: [u64; N],
-) -> Exit {
-    match *words.as_slice() {
-        [a] => trace_push_fixed!(index, object, thread, "16"; "8": a = a),
-        [a, b] => trace_push_fixed!(index, object, thread, "24"; "8": a = a, "16": b = b),
-        [a, b, c] => {
-            trace_push_fixed!(index, object, thread, "32"; "8": a = a, "16": b = b, "24": c = c)
-        }
-        [a, b, c, d] => {
-            trace_push_fixed!(index, object, thread, "40"; "8": a = a, "16": b = b, "24": c = c, "32": d = d)
-        }
-        _ => Exit::COLD,
-    }
-}
-
-/// Runs section `trace_push_timed_fixed`: `trace_push_timed` of up to four words, which are in registers.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::trace_push_timed_fixed`] hold.
-#[inline(always)]
-pub(crate) unsafe fn trace_push_timed_fixed<const N: usize>(
-    index: Index,
-    object: &Slots,
-    thread: u64,
-    time: u64,
-    words: [u64; N],
-) -> Exit {
-    match *words.as_slice() {
-        [a] => trace_push_timed_fixed!(index, object, thread, time, "16"; "8": a = a),
-        [a, b] => {
-            trace_push_timed_fixed!(index, object, thread, time, "24"; "8": a = a, "16": b = b)
-        }
-        [a, b, c] => {
-            trace_push_timed_fixed!(index, object, thread, time, "32"; "8": a = a, "16": b = b, "24": c = c)
-        }
-        [a, b, c, d] => {
-            trace_push_timed_fixed!(
-                index, object, thread, time, "40"; "8": a = a, "16": b = b, "24": c = c, "32": d = d
-            )
-        }
-        _ => Exit::COLD,
-    }
-}
+fixed_functions! {}
 
 functions! {
-    /// The commit is one instruction, so an abort leaves both words or none. Other cpus read `used` only.
+    // The commit is one instruction, so an abort leaves both words or none. Other cpus read `used` only.
     fn trace_context(index, object, owner: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit {
         section!(
             index,

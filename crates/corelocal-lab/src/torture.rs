@@ -10,6 +10,7 @@
 //!   workload/        operations on containers, each with its sequential model
 //!   program.rs       the sections of the running program, and which of them are alike
 //!   victim.rs        the process that is disturbed: one target thread, one rival
+//!   machine/         what the processor has for it: breakpoints, registers, instructions
 //!   tracee.rs        ptrace: breakpoints, registers, words
 //!   session.rs       a victim under control: how to reach a section, where it stores
 //!   attack.rs        one triple
@@ -23,32 +24,33 @@
 //! - A section that no workload reaches fails the run.
 //! - A victim never outlives the run.
 
+mod machine;
 mod registration;
 mod report;
 mod select;
 pub mod storm;
 mod workload;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod attack;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod history;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod program;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod run;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod session;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod tracee;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 mod victim;
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
 #[path = "torture/unsupported.rs"]
 mod run;
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-use run as victim;
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+use run as unsupported;
 
 use std::fmt;
 use std::process::Command;
@@ -56,6 +58,9 @@ use std::process::Command;
 pub use report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreached, Verdict};
 pub use run::run;
 pub use select::{Disturbance, Selection, Share};
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+pub use unsupported::victim;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
 pub use victim::victim;
 pub use workload::{Content, Model, Operands, Workload, library};
 

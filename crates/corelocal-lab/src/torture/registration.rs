@@ -10,10 +10,10 @@ use std::io;
 
 use corelocal::sys::Registration;
 
+use super::machine::{SIGNATURE, thread_pointer};
+
 /// `RSEQ_FLAG_UNREGISTER`.
 const UNREGISTER: i32 = 1;
-/// The signature of every registration on x86-64.
-const SIGNATURE: u32 = 0x5305_3053;
 
 /// The registration of the calling thread. Only that thread may use it.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,12 @@ impl Area {
     /// Returns the calling thread's registration. `None` if it has none, or the architecture has no critical sections.
     pub fn of_this_thread() -> Option<Area> {
         let registration = Registration::of_this_thread();
-        let address = thread_pointer()?.wrapping_add_signed(registration.offset?);
+        let address = thread_pointer().wrapping_add_signed(registration.offset?);
         Some(Area { address, length: registration.len })
     }
 
     /// Returns the address of the area.
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
     pub fn address(self) -> usize {
         self.address
     }
@@ -59,25 +59,6 @@ impl Area {
             unsafe { libc::syscall(libc::SYS_rseq, self.address, self.length, flags, SIGNATURE) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
-}
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn thread_pointer() -> Option<usize> {
-    let pointer: usize;
-    // SAFETY: the psABI stores the thread pointer's own value at fs:0.
-    unsafe {
-        std::arch::asm!(
-            "mov {}, qword ptr fs:[0]",
-            out(reg) pointer,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    Some(pointer)
-}
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-fn thread_pointer() -> Option<usize> {
-    None
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::history::{self, Away, Other, Seen};
 use super::program::{Code, Program};
-use super::tracee::{Lost, Stop, Tracee, register};
+use super::tracee::{Lost, Stop, Tracee};
 use super::victim::{self, Word, Words};
 use super::workload::{Cells, Operands, Workload};
 use super::{Obstacle, Plan, confine};
@@ -203,7 +203,7 @@ impl Session {
         self.tracee.step()?;
         self.tracee.plant(end)?;
         let section = way.iter().find(|section| section.end == end);
-        let stored = section.and_then(|code| code.stored_to(|name| register(&registers, name)));
+        let stored = section.and_then(|code| code.stored_to(&registers));
         Ok(stored.filter(|&address| address >= LOWEST_ADDRESS))
     }
 

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use iced_x86::Register;
-use libc::{c_int, c_long, c_uint, pid_t, user_regs_struct};
+use libc::{c_int, c_long, c_uint, pid_t};
 
-/// `int3`.
-const BREAKPOINT: u8 = 0xcc;
+use super::machine::{BREAKPOINT, Registers};
+
+/// As many bytes as a breakpoint has.
+type Bytes = [u8; BREAKPOINT.len()];
 
 /// A thread that has not stopped after this time hangs.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -46,8 +47,8 @@ impl From<io::Error> for Lost {
 pub struct Tracee {
     thread: pid_t,
     distance: u64,
-    /// The byte that each breakpoint replaced.
-    planted: BTreeMap<u64, u8>,
+    /// The bytes that each breakpoint replaced.
+    planted: BTreeMap<u64, Bytes>,
 }
 
 impl Tracee {
@@ -64,7 +65,9 @@ impl Tracee {
     /// Sets a breakpoint at `address`.
     pub fn plant(&mut self, address: u64) -> Result<(), Lost> {
         if !self.planted.contains_key(&address) {
-            let replaced = self.exchange(address, BREAKPOINT)?;
+            let mut bytes = Bytes::default();
+            bytes.copy_from_slice(BREAKPOINT);
+            let replaced = self.exchange(address, bytes)?;
             self.planted.insert(address, replaced);
         }
         Ok(())
@@ -98,14 +101,16 @@ impl Tracee {
             match signal {
                 libc::SIGTRAP => {
                     let mut registers = self.registers()?;
-                    let at = (registers.rip - 1).wrapping_sub(self.distance);
-                    if !self.planted.contains_key(&at) {
-                        return Ok(Stop::Rendezvous);
+                    let at = registers.trapped_at().wrapping_sub(self.distance);
+                    let is_planted = self.planted.contains_key(&at);
+                    if is_planted {
+                        self.lift(at)?;
+                        registers.back_to_breakpoint();
+                    } else {
+                        registers.behind_trap();
                     }
-                    self.lift(at)?;
-                    registers.rip -= 1;
-                    self.set_registers(&registers)?;
-                    return Ok(Stop::Breakpoint(at));
+                    registers.set(self.thread)?;
+                    return Ok(if is_planted { Stop::Breakpoint(at) } else { Stop::Rendezvous });
                 }
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGABRT => {
                     return Err(Lost(format!("was killed by {}", signal_name(signal))));
@@ -125,15 +130,8 @@ impl Tracee {
     }
 
     /// Returns the thread's registers.
-    pub fn registers(&self) -> Result<user_regs_struct, Lost> {
-        // SAFETY: integers, for which all-zero bytes are values.
-        let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
-        self.request(libc::PTRACE_GETREGS, 0, &raw mut registers as usize)?;
-        Ok(registers)
-    }
-
-    fn set_registers(&self, registers: &user_regs_struct) -> Result<(), Lost> {
-        Ok(self.request(libc::PTRACE_SETREGS, 0, &raw const *registers as usize)?)
+    pub fn registers(&self) -> Result<Registers, Lost> {
+        Ok(Registers::of(self.thread)?)
     }
 
     /// Returns the word at an address of the tracee's own.
@@ -151,14 +149,17 @@ impl Tracee {
         Ok(self.request(libc::PTRACE_POKEDATA, address as usize, word as usize)?)
     }
 
-    /// Replaces a byte of code, and returns the old one.
-    fn exchange(&self, address: u64, byte: u8) -> Result<u8, Lost> {
+    /// Replaces bytes of code, and returns the old ones.
+    fn exchange(&self, address: u64, new: Bytes) -> Result<Bytes, Lost> {
         let at = address.wrapping_add(self.distance);
-        // The aligned word, which does not extend past the end of the page.
+        // The aligned word, which does not extend past the end of the page. Instructions of several bytes are aligned.
         let (first, index) = (at & !7, (at & 7) as usize);
-        let mut bytes = self.word(first)?.to_le_bytes();
-        let replaced = std::mem::replace(&mut bytes[index], byte);
-        self.set_word(first, c_long::from_le_bytes(bytes))?;
+        let mut word = self.word(first)?.to_le_bytes();
+        let place = &mut word[index..index + new.len()];
+        let mut replaced = Bytes::default();
+        replaced.copy_from_slice(place);
+        place.copy_from_slice(&new);
+        self.set_word(first, c_long::from_le_bytes(word))?;
         Ok(replaced)
     }
 
@@ -201,38 +202,10 @@ impl Tracee {
     }
 
     fn request(&self, request: c_uint, address: usize, data: usize) -> io::Result<()> {
-        // SAFETY: `data` is a number, or for the requests that move registers the address of a live
-        // `user_regs_struct`; everything else concerns the tracee's memory.
+        // SAFETY: `data` is a number; everything else concerns the tracee's memory.
         let result = unsafe { libc::ptrace(request, self.thread, address, data) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
-}
-
-/// Returns the value of a register that addresses are computed from. `None` for other registers.
-pub fn register(registers: &user_regs_struct, name: Register) -> Option<u64> {
-    Some(match name.full_register() {
-        Register::RAX => registers.rax,
-        Register::RBX => registers.rbx,
-        Register::RCX => registers.rcx,
-        Register::RDX => registers.rdx,
-        Register::RSI => registers.rsi,
-        Register::RDI => registers.rdi,
-        Register::RBP => registers.rbp,
-        Register::RSP => registers.rsp,
-        Register::R8 => registers.r8,
-        Register::R9 => registers.r9,
-        Register::R10 => registers.r10,
-        Register::R11 => registers.r11,
-        Register::R12 => registers.r12,
-        Register::R13 => registers.r13,
-        Register::R14 => registers.r14,
-        Register::R15 => registers.r15,
-        // The data segments begin at 0.
-        Register::DS | Register::ES | Register::SS => 0,
-        Register::FS => registers.fs_base,
-        Register::GS => registers.gs_base,
-        _ => return None,
-    })
 }
 
 fn signal_name(signal: c_int) -> String {

@@ -22,7 +22,6 @@
 //! - Standard output begins with one line: the address of `rendezvous`, that of the board, and the thread id of the
 //!   target.
 
-use std::arch::asm;
 use std::io::{self, Read as _, Write as _};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
@@ -32,6 +31,7 @@ use std::thread;
 use corelocal::cid::{self, Busy, Cid, CpuId, Frozen};
 use libc::{c_int, c_void};
 
+use super::machine;
 use super::registration::Area;
 use super::workload::{Cells, Workload};
 
@@ -248,8 +248,7 @@ fn target(scene: &Scene) {
 /// Traps into the tracer.
 #[inline(never)]
 pub extern "C" fn rendezvous() {
-    // SAFETY: under ptrace it stops the thread; all registers and flags are kept.
-    unsafe { asm!("int3", options(nostack)) };
+    machine::trap();
 }
 
 fn react_to_signals() {
@@ -268,8 +267,7 @@ extern "C" fn react(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let board = scene.board;
     // SAFETY: the kernel passes a handler with SA_SIGINFO the context that it interrupted.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
-    let at = context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    board.interrupted.store(at, Ordering::Relaxed);
+    board.interrupted.store(machine::interrupted(context), Ordering::Relaxed);
     let number = board.workload.load(Ordering::Relaxed) as usize;
     let Some(workload) = scene.workloads.get(number) else { return };
     match board.reaction.load(Ordering::Relaxed) {

@@ -80,7 +80,7 @@ struct Version {
 /// for signal handlers. In a child of `vfork` use [`load_by_guard`](RcuCopy::load_by_guard): the kernel does not abort
 /// sections there.
 ///
-/// Threads that cannot run critical sections (old kernels, seccomp, valgrind, other processors than x86-64) read under
+/// Threads that cannot run critical sections (old kernels, seccomp, valgrind, processors without sections) read under
 /// a guard, which takes nanoseconds, or tens of them where guards count by atomics. So do all threads where
 /// `membarrier(2)` is refused, or lacks its RSEQ command (before Linux 5.10).
 ///

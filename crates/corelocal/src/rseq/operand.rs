@@ -70,8 +70,8 @@ impl Slots {
     /// Sets the base unless it is set. Returns the base that is set.
     pub(crate) fn bind(&self, fresh: *mut u8) -> *mut u8 {
         let null = core::ptr::null_mut();
-        // Release: partner is the Acquire in `base`, and the section's load (loads are not reordered on x86-64). On
-        // failure Acquire, for the memory of the thread that was faster.
+        // Release: partner is the Acquire in `base`, and the section's load: the addresses of what it accesses depend on
+        // the base. On failure Acquire, for the memory of the thread that was faster.
         match self.base.compare_exchange(null, fresh, Ordering::Release, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(winner) => winner,

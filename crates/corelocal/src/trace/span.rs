@@ -17,7 +17,8 @@ use super::span_id::SpanId;
 
 /// Returns the span that the calling thread is in. Async-signal-safe.
 ///
-/// Another thread's span has it as its parent by `span!(parent: id; …)`. Always none on processors other than x86-64.
+/// Another thread's span has it as its parent by `span!(parent: id; …)`. Always none on processors other than x86-64 and
+/// aarch64.
 #[inline]
 #[must_use]
 pub fn current() -> SpanId {

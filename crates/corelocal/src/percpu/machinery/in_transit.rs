@@ -27,8 +27,8 @@ pub(in crate::percpu) struct Moment(u64);
 impl Moment {
     pub(in crate::percpu) fn now() -> Moment {
         // Acquire: partner is the Release in `while_in_transit`. A thread that sees the count after a move sees the
-        // moved value. Loads that come before this one stay before it: they acquire, or are followed by this one in
-        // program order on x86-64.
+        // moved value. Loads of the words, which come before the second look, acquire, so they stay before it. The stores
+        // of a move release, so they stay behind its odd count.
         Moment(MOVES.load(Ordering::Acquire))
     }
 

@@ -92,8 +92,7 @@ impl<T, const CAPACITY: usize> Slot<T, CAPACITY> {
 
     /// Takes up to `most` items, the oldest first. `None` if another consumer has the lock.
     pub(super) fn take(&self, most: usize, mut each: impl FnMut(Words<T>)) -> Option<usize> {
-        // Acquire: partner is the Release in `push_shared`, and the section's commit. Stores are not reordered on
-        // x86-64; arm64 has to commit with a store-release.
+        // Acquire: partner is the Release in `push_shared`, and the section's commit, which is one.
         if self.producer.tail.load(Ordering::Acquire) == 0 {
             // The consumer must not write to a slot that was never used (invariant 4).
             return Some(0);

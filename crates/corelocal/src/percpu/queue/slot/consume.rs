@@ -29,8 +29,7 @@ impl Slot {
     /// - All items of the slot are `T`s.
     /// - The caller holds the lock.
     pub(super) unsafe fn go_on(&self, mut at: *mut u8) -> Option<*mut u8> {
-        // Acquire: partner is the commit of the section that stored it. Stores are not reordered on x86-64; arm64 has
-        // to commit with a store-release.
+        // Acquire: partner is the commit of the section that stored it, a Release.
         let end = self.producers.end.load(Ordering::Acquire);
         if at == end {
             self.consumers.limit.store(at, Ordering::Relaxed);

@@ -81,12 +81,9 @@ fn shape_of(instruction: &Instruction, code: &Code, names: &mut BTreeMap<u32, us
 /// An exit has no more instructions: a number, registers that are cleared, a jump, and what fills space.
 const EXIT: usize = 24;
 
-/// Returns the sections that were decoded; others are left out.
+/// Returns the sections of x86-64 that were decoded; others are left out.
 pub fn of(elf: &Elf<'_>) -> Vec<Code> {
     let image = Image::load(elf);
-    if !image.is_decoded() {
-        return Vec::new();
-    }
     let names = Names::of(elf, image.descriptors.iter().map(|descriptor| descriptor.start));
     image.descriptors.iter().filter_map(|descriptor| one(&image, &names, descriptor)).collect()
 }
@@ -96,13 +93,15 @@ fn one(image: &Image<'_>, names: &Names, descriptor: &Descriptor) -> Option<Code
     let mut instructions = BTreeMap::new();
     let mut exits = vec![descriptor.abort];
     for step in &steps {
-        instructions.insert(step.address(), step.instruction);
+        let instruction = step.instruction.x86()?;
+        instructions.insert(step.address(), instruction);
         if step.next.contains(&Edge::Exit) {
-            exits.push(step.instruction.near_branch_target());
+            exits.push(instruction.near_branch_target());
         }
     }
     for exit in exits {
-        for instruction in decode::from(image, exit).take(EXIT) {
+        for instruction in decode::from(image, exit).take(EXIT).map_while(Result::ok) {
+            let instruction = instruction.x86()?;
             instructions.insert(instruction.ip(), instruction);
             if instruction.flow_control() != FlowControl::Next {
                 break;

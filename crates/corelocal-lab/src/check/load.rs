@@ -10,6 +10,7 @@ use object::elf;
 use object::{Endian as _, Endianness};
 
 use super::elf::{Elf, Kind};
+use super::machine::Processor;
 
 const DESCRIPTORS: &str = "__rseq_cs";
 const POINTER_ARRAY: &str = "__rseq_cs_ptr_array";
@@ -157,9 +158,14 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// Returns the processor, if its instructions are decoded.
+    pub fn processor(&self) -> Option<Processor> {
+        Processor::of(self.elf.machine())
+    }
+
     /// Returns `true` if the instructions of this architecture are decoded.
     pub fn is_decoded(&self) -> bool {
-        self.elf.machine() == elf::EM_X86_64
+        self.processor().is_some()
     }
 
     pub fn architecture(&self) -> String {

@@ -13,11 +13,10 @@ mod stores;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use iced_x86::{Formatter as _, Instruction, IntelFormatter, OpKind};
-
 use super::decode::{self, Step};
 use super::elf::Kind;
 use super::load::{Descriptor, Image};
+use super::machine::Instruction;
 use super::names::Names;
 use super::report::{Finding, Line, Report, Rule, Section};
 
@@ -162,37 +161,17 @@ fn disassembly(image: &Image<'_>, names: &Names, steps: &[Step], address: u64) -
             let shown = spot.saturating_sub(AROUND)..steps.len().min(spot + AROUND + 1);
             steps[shown].iter().map(|step| step.instruction).collect()
         }
-        None if image.is_decoded() => decode::from(image, address)
-            .take_while(|instruction| !instruction.is_invalid())
-            .take(AROUND + 1)
-            .collect(),
+        None if image.is_decoded() => {
+            decode::from(image, address).map_while(Result::ok).take(AROUND + 1).collect()
+        }
         None => Vec::new(),
     };
     let line = |instruction: &Instruction| Line {
-        address: names.shown(instruction.ip()),
-        text: text(names, instruction),
-        spot: instruction.ip() == address,
+        address: names.shown(instruction.address),
+        text: instruction.text(|target| names.target(instruction.address, target)),
+        spot: instruction.address == address,
     };
     instructions.iter().map(line).collect()
-}
-
-/// Returns the instruction in Intel syntax, with its target in the addresses that the user sees.
-fn text(names: &Names, instruction: &Instruction) -> String {
-    if instruction.op0_kind() == OpKind::NearBranch64 {
-        let mnemonic = format!("{:?}", instruction.mnemonic()).to_lowercase();
-        let target = names.target(instruction.ip(), instruction.near_branch_target());
-        return format!("{mnemonic} {target}");
-    }
-    let mut formatter = IntelFormatter::new();
-    let options = formatter.options_mut();
-    options.set_space_after_operand_separator(true);
-    options.set_hex_prefix("0x");
-    options.set_hex_suffix("");
-    options.set_uppercase_hex(false);
-    options.set_rip_relative_addresses(true);
-    let mut text = String::new();
-    formatter.format(instruction, &mut text);
-    text
 }
 
 /// Returns `true` if `image` may be unmapped while threads run.

@@ -3,6 +3,7 @@
 //! Files are assembled with the C compiler while the tests run; where there is none for x86-64 the
 //! tests that need one say so.
 
+mod aarch64;
 mod damaged;
 mod faults;
 mod sound;

@@ -3,8 +3,6 @@
 //! All code is read from its start on, instruction by instruction. Data between functions may be read as an instruction
 //! that it is not, so a finding is a warning.
 
-use iced_x86::{Decoder, DecoderOptions, OpKind};
-
 use super::Breach;
 use crate::check::load::{Descriptor, Image};
 use crate::check::report::Rule;
@@ -19,17 +17,11 @@ pub fn check(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
         (descriptor.contains(address) && descriptor.start != address).then_some((index, descriptor))
     };
     let mut found = Vec::new();
+    let Some(processor) = image.processor() else { return found };
     for region in image.regions() {
-        let mut decoder = Decoder::with_ip(64, &region.bytes, region.start, DecoderOptions::NONE);
-        let mut instruction = iced_x86::Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() || instruction.op0_kind() != OpKind::NearBranch64 {
-                continue;
-            }
-            let target = instruction.near_branch_target();
+        for (at, target) in processor.jumps(&region.bytes, region.start) {
             let Some((index, descriptor)) = section_with(target) else { continue };
-            if descriptor.contains(instruction.ip()) {
+            if descriptor.contains(at) {
                 continue;
             }
             let message = format!(
@@ -37,7 +29,7 @@ pub fn check(image: &Image<'_>) -> Vec<(Option<usize>, Breach)> {
                 target - descriptor.start,
                 descriptor.start
             );
-            found.push((Some(index), Breach::new(Rule::JumpIn, instruction.ip(), message)));
+            found.push((Some(index), Breach::new(Rule::JumpIn, at, message)));
         }
     }
     found

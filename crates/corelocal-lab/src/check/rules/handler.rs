@@ -14,12 +14,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, Register};
-
 use super::Breach;
 use crate::check::arming::{Announces, Holders};
 use crate::check::decode::{self, Step};
 use crate::check::load::{Descriptor, Image};
+use crate::check::machine::Flow;
 use crate::check::report::Rule;
 
 /// The maximum number of instructions visited for one handler.
@@ -51,7 +50,7 @@ impl Since {
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
     // The handler never sees the result of the last instruction.
     let middle = steps.iter().filter(|step| !step.is_last());
-    let doubtful = middle.fold(0, |mask, step| mask | step.written);
+    let doubtful = middle.fold(0, |mask, step| mask | step.instruction.written);
     let mut walk = Walk { image, descriptor, doubtful, blamed: 0, found: Vec::new() };
     walk.run();
     walk.found
@@ -69,7 +68,6 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(&mut self) {
-        let mut factory = InstructionInfoFactory::new();
         let mut known: HashMap<u64, Since> = HashMap::new();
         let holders = Holders::new(self.descriptor.address);
         let first = Since { written: 0, holders, announced: Announces::No };
@@ -87,31 +85,26 @@ impl Walk<'_> {
                     both
                 }
             };
-            let Some(instruction) = decode::from(self.image, address).next() else { continue };
-            if instruction.is_invalid() || decode::is_call(&instruction) {
+            let Some(Ok(instruction)) = decode::from(self.image, address).next() else { continue };
+            if instruction.is_call() {
                 continue;
             }
-            let info = factory.info(&instruction);
             let mut holders = since.holders;
-            let announces = holders.step(&instruction, info);
+            let announces = holders.step(&instruction);
             let is_inside = self.descriptor.contains(address);
             if is_inside && since.announced != Announces::Yes && announces != Announces::Yes {
-                let touches =
-                    !info.used_memory().is_empty() && instruction.mnemonic() != Mnemonic::Lea;
                 if since.announced == Announces::Perhaps {
                     self.unknown();
                     continue;
                 }
-                if touches || instruction.flow_control() != FlowControl::Next {
+                if instruction.touches_memory || instruction.flow != Flow::Next {
                     self.unarmed();
                     continue;
                 }
             }
-            for register in decode::read(info) {
-                self.read(address, register, since);
-            }
+            self.read(address, instruction.read, since);
             let since = Since {
-                written: since.written | decode::mask(decode::written(info)),
+                written: since.written | instruction.written,
                 holders,
                 announced: match announces {
                     Announces::No => since.announced,
@@ -122,7 +115,7 @@ impl Walk<'_> {
             // After a retry its outcome counts, not the abort's.
             let retried = self.descriptor.contains(address);
             let goes_on = |next: &u64| *next != 0 && (!retried || self.descriptor.contains(*next));
-            let next = decode::successors(&instruction).into_iter().filter(goes_on);
+            let next = instruction.successors().into_iter().filter(goes_on);
             open.extend(next.map(|next| (next, since)));
         }
     }
@@ -144,11 +137,14 @@ impl Walk<'_> {
         }
     }
 
-    fn read(&mut self, address: u64, register: Register, since: Since) {
-        let bit = decode::mask([register].into_iter());
-        if bit & self.doubtful & !since.written & !self.blamed != 0 {
-            self.blamed |= bit;
-            let name = format!("{register:?}").to_lowercase();
+    /// Reports the registers of this mask whose values are those of an unknown point of the section.
+    fn read(&mut self, address: u64, registers: u64, since: Since) {
+        let mut blamed = registers & self.doubtful & !since.written & !self.blamed;
+        self.blamed |= blamed;
+        let Some(processor) = self.image.processor() else { return };
+        while blamed != 0 {
+            let name = processor.name(blamed.trailing_zeros());
+            blamed &= blamed - 1;
             let message = format!(
                 "after an abort this reads {name}, which the section overwrites: its value may be \
                  from any point in it"

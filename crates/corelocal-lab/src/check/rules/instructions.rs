@@ -3,6 +3,7 @@
 use super::Breach;
 use crate::check::decode::{Edge, Failure, Step};
 use crate::check::load::Descriptor;
+use crate::check::machine::Flow;
 use crate::check::report::Rule;
 
 pub fn check(descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
@@ -29,18 +30,18 @@ pub fn undecodable(failure: Failure) -> Breach {
 
 fn call(step: &Step) -> Option<Breach> {
     let message = "this leaves the section for other code, where it is not protected";
-    step.is_call().then(|| Breach::new(Rule::Call, step.address(), message))
+    step.instruction.is_call().then(|| Breach::new(Rule::Call, step.address(), message))
 }
 
 fn stack(step: &Step) -> Option<Breach> {
-    let by_its_nature = step.is_call() || is_indirect(step);
+    let by_its_nature = step.instruction.is_call() || is_indirect(step);
     let message = "this moves the stack pointer, and an abort does not move it back";
-    (step.moves_stack && !by_its_nature).then(|| Breach::new(Rule::Stack, step.address(), message))
+    (step.instruction.moves_stack && !by_its_nature)
+        .then(|| Breach::new(Rule::Stack, step.address(), message))
 }
 
 fn is_indirect(step: &Step) -> bool {
-    use iced_x86::FlowControl::{IndirectBranch, Return};
-    matches!(step.instruction.flow_control(), IndirectBranch | Return)
+    step.instruction.flow == Flow::Indirect
 }
 
 fn indirect_branch(step: &Step) -> Option<Breach> {
@@ -51,7 +52,7 @@ fn indirect_branch(step: &Step) -> Option<Breach> {
 fn locked(step: &Step) -> Option<Breach> {
     let message = "this locks the bus. Either the lock is unnecessary, or other cpus change that word too, and \
          then the section does not protect it";
-    step.locked.then(|| Breach::new(Rule::Locked, step.address(), message))
+    step.instruction.locked.then(|| Breach::new(Rule::Locked, step.address(), message))
 }
 
 fn boundary(step: &Step) -> Option<Breach> {

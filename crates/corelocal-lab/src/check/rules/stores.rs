@@ -12,8 +12,9 @@ use std::collections::HashSet;
 
 use super::instructions::reachable;
 use super::{Breach, Sections};
-use crate::check::decode::{self, Edge, Step, Write};
+use crate::check::decode::{self, Edge, Step};
 use crate::check::load::{Descriptor, Entry, Image};
+use crate::check::machine::{Instruction, Write};
 use crate::check::report::Rule;
 
 pub fn check(image: &Image<'_>, descriptor: &Descriptor, steps: &[Step]) -> Vec<Breach> {
@@ -76,13 +77,20 @@ fn stores_in(steps: &[Step]) -> Vec<usize> {
 /// Calls and changes of the stack pointer are reported as such. The announcement of the section may lie in it: then it is
 /// one from there on.
 fn stores_data(step: &Step) -> bool {
-    step.write != Write::No && !step.is_call() && !step.moves_stack && !step.arms
+    let instruction = &step.instruction;
+    instruction.write != Write::No
+        && !instruction.is_call()
+        && !instruction.moves_stack
+        && !step.arms
 }
 
 fn none(image: &Image<'_>, descriptor: &Descriptor) -> Breach {
     let end = descriptor.end();
     let after = decode::from(image, end).next();
-    if after.is_some_and(|instruction| decode::stores(&instruction)) {
+    let stores = |instruction: Result<Instruction, _>| {
+        instruction.is_ok_and(|instruction| instruction.write != Write::No)
+    };
+    if after.is_some_and(stores) {
         let message = "the section stores nothing and ends right before this store: an abort does not undo it";
         return Breach::new(Rule::CommitOutside, end, message);
     }
@@ -92,7 +100,7 @@ fn none(image: &Image<'_>, descriptor: &Descriptor) -> Breach {
 fn one(steps: &[Step], stores: &[usize], index: usize) -> Vec<Breach> {
     let step = &steps[index];
     let breach = |rule, message: &str| Breach::new(rule, step.address(), message);
-    match (prepares(steps, stores, index), step.write) {
+    match (prepares(steps, stores, index), step.instruction.write) {
         (true, Write::Update) => vec![breach(
             Rule::UpdateBeforeCommit,
             "this changes memory before the commit; aborted after it, the retry changes it again",
@@ -105,7 +113,7 @@ fn one(steps: &[Step], stores: &[usize], index: usize) -> Vec<Breach> {
             Rule::CommitNotLast,
             "this commits, and the section goes on: aborted after it, the retry commits again",
         )],
-        (false, _) if step.instruction.is_string_instruction() && step.repeats() => vec![breach(
+        (false, Write::InParts) => vec![breach(
             Rule::CommitInParts,
             "this commits in several steps, and the section can be aborted between them",
         )],

@@ -17,7 +17,7 @@ pub(super) struct Buffer {
     pub(super) state: AtomicU64,
     begin: [AtomicU64; 2],
     pub(super) ended: AtomicU64,
-    /// The owner holds once `used` has come so far (`rseq/arch/aarch64/trace.rs`). Not used on x86-64.
+    _room: AtomicU64,
     _since: AtomicU64,
 }
 

@@ -176,6 +176,8 @@ pub mod buffer {
     pub const ENDED: usize = 48;
     /// In a packed file: the bytes from this buffer to the next one; 0: as many as are used.
     pub const ROOM: usize = 56;
+    /// On aarch64: the owner holds once `USED` has come so far (`rseq/arch/aarch64/trace.rs`).
+    pub const SINCE: usize = 64;
 }
 
 /// State of a buffer: no core or thread has it.

@@ -8,7 +8,8 @@
 //! ```
 //! # Invariants
 //! 1. The unit is chosen before the recording is there, and stays.
-//! 2. The times of a buffer's records may go back by a timer tick where they are coarse. Readers take the latest so far. The
+//! 2. The times of a buffer's records may go back by a timer tick where they are coarse, and where they are not counted by what
+//!    a signal handler takes that records between the reading and the section. Readers take the latest so far. The
 //!    events of a thread that comes to another buffer are behind a context there, whose time is exact. So what a thread
 //!    records keeps its order. Where threads have no numbers, which tell contexts apart, all times are exact.
 

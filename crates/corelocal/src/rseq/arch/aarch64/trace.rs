@@ -26,7 +26,7 @@ macro_rules! trace_owner {
             "ldr {used}, [{scratch}, #8]\n",
             "cmp {used}, {place}\n",
             "b.ne 36f\n",
-            "ldr {used}, [{scratch}, #56]\n", // since
+            "ldr {used}, [{scratch}, #64]\n", // since
             "cmp {next}, {used}\n",
             "b.lo 36f\n",
         )
@@ -94,7 +94,7 @@ functions! {
             object,
             trace_buffer!(),
             trace_reserve!("add {next}, {next}, {n}, lsl #3"),
-            prepare!("str {next}, [{scratch}, #56]"), // since
+            prepare!("str {next}, [{scratch}, #64]"), // since
             prepare!("str {owner}, [{scratch}, #8]"),
             trace_copy!("0"),
             "stlr {next}, [{scratch}]";

@@ -6,7 +6,10 @@ macro_rules! by_sections {
     (with { $($with:item)* } without { $($without:item)* }) => {
         $(
             #[cfg(all(
-                any(target_arch = "x86_64", target_arch = "aarch64"),
+                any(
+                    target_arch = "x86_64",
+                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64")
+                ),
                 target_os = "linux",
                 not(any(miri, loom, corelocal_model))
             ))]
@@ -14,7 +17,10 @@ macro_rules! by_sections {
         )*
         $(
             #[cfg(not(all(
-                any(target_arch = "x86_64", target_arch = "aarch64"),
+                any(
+                    target_arch = "x86_64",
+                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64")
+                ),
                 target_os = "linux",
                 not(any(miri, loom, corelocal_model))
             )))]

@@ -129,6 +129,20 @@ fn sound_shapes_raise_no_error_and_no_other_warning() {
     }
 }
 
+/// Code that is linked to one place has addresses as numbers.
+#[test]
+fn a_handler_may_announce_an_immediate() {
+    let test = "a_handler_may_announce_an_immediate";
+    for handler in
+        ["mov $3b, %ecx\n mov %rcx, %fs:8(%rdi)\n jmp 4b\n", "movq $3b, %fs:8(%rdi)\n jmp 4b\n"]
+    {
+        match check(&Section { handler, ..SOUND }.assembly(), As::Object) {
+            Ok(report) => assert_eq!(rules(&report), [], "{handler}: {:#?}", report.findings),
+            Err(reason) => return skip(test, &reason),
+        }
+    }
+}
+
 /// Two copies of one inlined section in one file, as compilers make them.
 #[test]
 fn copies_of_a_section_are_sections_of_their_own() {

@@ -155,6 +155,11 @@ fn sets(raw: &Decoded) -> Option<(u8, Value)> {
     if raw.op0_kind() != OpKind::Register {
         return None;
     }
+    if raw.mnemonic() == Mnemonic::Mov && raw.op0_register().is_gpr32() {
+        // The upper half becomes 0: as `mov eax, offset` in code that is linked to one place.
+        let to = general(raw.op0_register().full_register())?;
+        return Some((to, Value::Number(immediate(raw)?)));
+    }
     let to = general(raw.op0_register())?;
     let value = match (raw.mnemonic(), raw.op1_kind()) {
         (Mnemonic::Lea, OpKind::Memory) if raw.is_ip_rel_memory_operand() => {

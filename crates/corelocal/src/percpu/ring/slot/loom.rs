@@ -120,3 +120,49 @@ fn loom_catches_producers_without_a_lock() {
 fn loom_catches_consumers_without_a_lock() {
     explore(Algorithm { pop: |slot| pop_with(slot, &TryLock::new(), Ordering::Release), ..RIGHT });
 }
+
+/// Runs the steps of the critical section `ring_push` (`rseq.rs`): one producer, without a lock.
+fn section(slot: &Two, n: u32, head: Ordering, commit: Ordering) -> bool {
+    let tail = slot.producer.tail.load(Ordering::Relaxed);
+    let is_room = tail - slot.consumer.head.load(head) <= Two::MASK;
+    if is_room {
+        // SAFETY: a free place; loom checks that this thread alone accesses it.
+        slot.place(tail).with_mut(|words| unsafe { words.write(Words::new(n)) });
+        slot.producer.tail.store(tail + 1, commit);
+    }
+    is_room
+}
+
+/// A core pushes more than fits while another one takes: every accepted item comes out once, in order.
+fn explore_section(head: Ordering, commit: Ordering) {
+    crate::explore::within(3, move || {
+        // Leaked: loom panics in a drop after a failure.
+        let slot: &'static Two = Box::leak(Box::new(Two::zeroed()));
+        let consumer = thread::spawn(move || {
+            [(RIGHT.pop)(slot), (RIGHT.pop)(slot)].into_iter().flatten().collect::<Vec<u32>>()
+        });
+        let pushed: Vec<u32> = (1..5).filter(|n| section(slot, *n, head, commit)).collect();
+        let mut taken = consumer.join().unwrap();
+        taken.extend(core::iter::from_fn(|| (RIGHT.pop)(slot)));
+        assert_eq!(taken, pushed);
+    });
+}
+
+#[test]
+fn loom_a_section_and_a_consumer_agree() {
+    explore_section(Ordering::Acquire, Ordering::Release);
+}
+
+/// The commit is a plain store.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_section_without_release() {
+    explore_section(Ordering::Acquire, Ordering::Relaxed);
+}
+
+/// The section overwrites a place while its old item is read.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_catches_a_section_without_acquire() {
+    explore_section(Ordering::Relaxed, Ordering::Release);
+}

@@ -99,9 +99,20 @@ pub(crate) fn settled() -> Option<(isize, isize)> {
 /// Returns [`area`] and [`cid`] as one pair: for whatever uses both (invariant 2).
 #[inline(always)]
 pub(crate) fn area_and_cid() -> (isize, isize) {
+    if cfg!(target_arch = "aarch64") {
+        // Three instructions less, where each address takes two. Until then, the words below.
+        if let Some(settled) = settled() {
+            return settled;
+        }
+        rarely();
+    }
     let (own, (area, cid)) = (arch::own_area_offset(), arch::load_settled_pair!(IN_USE));
     (own + area, own + cid)
 }
+
+/// Marks a path as unlikely, so that the compiler moves it out of line.
+#[cold]
+fn rarely() {}
 
 /// Returns the offset of the area in use from the thread pointer.
 #[inline(always)]

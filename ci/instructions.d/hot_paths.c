@@ -1,0 +1,64 @@
+/* The same operations as in crates/corelocal/examples/hot_paths.rs, as one would write them in C with inline assembly on
+ * the area that glibc registers: for a count of instructions. An index is read in the section, and a thread without a
+ * registration is noticed. */
+#include <stdint.h>
+
+extern const long __rseq_offset;
+
+/* Slots of 1 MiB each, below `base`, as in the library; `offsets` has -(id + 1) << 20 for each id that has one. */
+uint64_t c_offsets[8192];
+char *c_base;
+
+enum { CPU_ID = 4, RSEQ_CS = 8, MM_CID = 24 };
+
+#if defined(__aarch64__)
+
+static inline char *area(void)
+{
+    return (char *)__builtin_thread_pointer() + __rseq_offset;
+}
+
+/* Announces the section, and finds the slot of the id in %[slot]; leaves for %l[cold]. */
+#define BEGIN                                                                                                          \
+    ".pushsection __rseq_cs, \"aw\"\n.balign 32\n3: .word 0, 0\n.xword 4f, 5f - 4f, 6f\n.popsection\n"                 \
+    ".pushsection __rseq_cs_ptr_array, \"aw\"\n.xword 3b\n.popsection\n"                                               \
+    "adrp x16, 3b\nadd x16, x16, :lo12:3b\nstr x16, [%[area], #8]\n"                                                   \
+    "4: ldr w16, [%[area], #4]\ncmp w16, #0\nb.lt %l[cold]\n"                                                          \
+    "ldr w16, [%[area], #24]\nldr x16, [%[offsets], x16, lsl #3]\nldr x17, [%[base]]\n"                                \
+    "adds x16, x16, x17\nb.cc %l[cold]\n"
+#define END                                                                                                            \
+    "5:\n.pushsection __rseq_failure, \"ax\"\n.inst 0xd428bc00\n6: b %l[cold]\n.popsection\n"
+
+extern void c_cold(void);
+
+void c_counter_add(int64_t n)
+{
+    __asm__ goto(BEGIN "ldr x17, [x16]\nadd x17, x17, %[n]\nstr x17, [x16]\n" END
+                 :
+                 : [area] "r"(area()), [offsets] "r"(c_offsets), [base] "r"(&c_base), [n] "r"(n)
+                 : "x16", "x17", "memory", "cc"
+                 : cold);
+    return;
+cold:
+    c_cold();
+}
+
+void c_stack_push(uint64_t item)
+{
+    __asm__ goto(BEGIN "ldr x17, [x16]\ncmp x17, #64\nb.hs %l[cold]\nadd x15, x16, x17, lsl #3\nstr %[item], [x15, #8]\n"
+                       "add x17, x17, #1\nstr x17, [x16]\n" END
+                 :
+                 : [area] "r"(area()), [offsets] "r"(c_offsets), [base] "r"(&c_base), [item] "r"(item)
+                 : "x15", "x16", "x17", "memory", "cc"
+                 : cold);
+    return;
+cold:
+    c_cold();
+}
+
+uint32_t c_cid(void)
+{
+    return *(volatile uint32_t *)(area() + MM_CID);
+}
+
+#endif

@@ -53,7 +53,8 @@ impl Registers {
         // SAFETY: integers, for which all-zero bytes are values.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
         // SAFETY: a valid place for the registers.
-        let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, thread, 0, &raw mut registers) };
+        let result =
+            unsafe { libc::ptrace(libc::PTRACE_GETREGS, thread, 0usize, &raw mut registers) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(Registers(registers)) }
     }
 
@@ -61,7 +62,8 @@ impl Registers {
     /// Those of ptrace(2).
     pub fn set(&self, thread: pid_t) -> io::Result<()> {
         // SAFETY: the kernel reads the registers.
-        let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, thread, 0, &raw const self.0) };
+        let result =
+            unsafe { libc::ptrace(libc::PTRACE_SETREGS, thread, 0usize, &raw const self.0) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

@@ -121,8 +121,8 @@ impl Processor {
         }
     }
 
-    /// Returns the instructions that these bytes are at this address, up to the first bytes that cannot be decoded, which
-    /// are returned as an error with their address.
+    /// Returns the instructions that these bytes are at this address, up to the first bytes that cannot be decoded,
+    /// which are returned as an error with their address.
     pub fn decode(
         self,
         bytes: &[u8],
@@ -134,8 +134,8 @@ impl Processor {
         }
     }
 
-    /// Returns the direct jumps and calls in these bytes, as their addresses and targets. Whatever cannot be decoded is left
-    /// out.
+    /// Returns the direct jumps and calls in these bytes, as their addresses and targets. Whatever cannot be decoded is
+    /// left out.
     pub fn jumps(self, bytes: &[u8], address: u64) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
         match self {
             Processor::X86 => Box::new(x86_64::jumps(bytes, address)),

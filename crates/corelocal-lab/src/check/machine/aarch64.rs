@@ -1,8 +1,8 @@
-//! AArch64. Registers: the general ones are bits 0 to 30, the vector ones 32 to 63. The stack pointer and the zero register
-//! are none.
+//! AArch64. Registers: the general ones are bits 0 to 30, the vector ones 32 to 63. The stack pointer and the zero
+//! register are none.
 //!
-//! What an instruction does is told by its name and by the places of its operands: loads begin with `ld` and stores with
-//! `st`, and except in stores, comparisons and jumps the first operand is the result.
+//! What an instruction does is told by its name and by the places of its operands: loads begin with `ld` and stores
+//! with `st`, and except in stores, comparisons and jumps the first operand is the result.
 
 use yaxpeax_arch::{Decoder as _, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction as Decoded, Opcode, Operand, SizeCode};

@@ -20,8 +20,8 @@ macro_rules! functions {
     };
 }
 
-/// Defines the functions of the tracer's sections on words in registers, by an architecture's macros of their names: each
-/// gets the record's length in bytes, and the place of each word.
+/// Defines the functions of the tracer's sections on words in registers, by an architecture's macros of their names:
+/// each gets the record's length in bytes, and the place of each word.
 macro_rules! fixed_functions {
     () => {
         /// Runs section `trace_push_fixed`: `trace_push` of up to four words, which are in registers.

@@ -18,7 +18,8 @@
 //!   puts a veneer between them, which would overwrite x16 and x17.
 //! - The signature before the abort handler is `brk #0x45e0`, the one that libc registers: an instruction, so that
 //!   disassemblers stay in step.
-//! - There is no pair of exclusive instructions in a section: no other thread writes the words, so a plain store commits.
+//! - There is no pair of exclusive instructions in a section: no other thread writes the words, so a plain store
+//!   commits.
 //! - Descriptors, their array, the labels and the outcome in `scratch` are as on x86-64 (`x86_64/frame.rs`).
 
 macro_rules! prologue {

@@ -35,8 +35,8 @@ pub(crate) unsafe fn clear_if_clear(area: isize, gate: *const u32, word: *mut u3
 }
 
 /// The critical section `load`. Its first instruction is declared, so that `corelocal check` does not warn that it
-/// stores nothing. The pointer's load is an Acquire, whose partner is the Release of a store (`rcu/copy.rs`): readers see
-/// what happened before it.
+/// stores nothing. The pointer's load is an Acquire, whose partner is the Release of a store (`rcu/copy.rs`): readers
+/// see what happened before it.
 macro_rules! load {
     ($area:expr, $pointer:expr, $($step:literal),+; yields $clear:literal; $($operands:tt)*) => {{
         let scratch: u64;

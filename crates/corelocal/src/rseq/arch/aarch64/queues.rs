@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 
 use crate::rseq::{Exit, Index, SEGMENT, Slots};
 
-/// For rings: loads `tail` and leaves for `mismatch` if no place is free. The head is loaded by `ldar`, whose partner is
-/// the consumer's Release: its loads of the items come before the stores here.
+/// For rings: loads `tail` and leaves for `mismatch` if no place is free. The head is loaded by `ldar`, whose partner
+/// is the consumer's Release: its loads of the items come before the stores here.
 macro_rules! ring_place {
     () => {
         concat!(

@@ -1,9 +1,9 @@
 //! Sections on trace buffers. The commit is a `stlr`: other threads read the records once they see `used`, by Acquire
 //! loads (`trace/drain.rs`, `trace/dump.rs`).
 //!
-//! `trace_context` changes two words, and a store of two can be interrupted between them on this processor. So the buffer
-//! has a third word, `since`: the owner holds once `used` has come so far. It is set before the owner is, to what `used`
-//! will be. After an abort in between, no thread is the owner, and each writes its context again.
+//! `trace_context` changes two words, and a store of two can be interrupted between them on this processor. So the
+//! buffer has a third word, `since`: the owner holds once `used` has come so far. It is set before the owner is, to
+//! what `used` will be. After an abort in between, no thread is the owner, and each writes its context again.
 
 use core::mem::MaybeUninit;
 
@@ -63,8 +63,8 @@ macro_rules! trace_copy {
 }
 
 functions! {
-    // Records with readings of the counter: the clock does not read it on this processor, so their slots are never bound
-    // (`trace/memory.rs`, `STAMPED`).
+    // Records with readings of the counter: the clock does not read it on this processor, so their slots are never
+    // bound (`trace/memory.rs`, `STAMPED`).
     fn trace_push(_index, _object, _thread: u64, _from: *const MaybeUninit<u64>, _n: u64) -> Exit {
         Exit::COLD
     }

@@ -20,6 +20,38 @@ macro_rules! functions {
     };
 }
 
+/// Defines the functions of `rseq/hot.rs`, by an architecture's macros `pop_at_steps` and `push_at_steps`.
+macro_rules! hot_functions {
+    () => {
+        /// Runs `pop_at` on the stacks of hot paths.
+        ///
+        /// # Safety
+        /// - The conditions of [`crate::rseq::pop_at`] hold for `FRONT`.
+        #[inline(always)]
+        pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
+            pop_at_steps!(index, offset, here FRONT)
+        }
+
+        /// Runs `push_at` on the stacks of hot paths.
+        ///
+        /// # Safety
+        /// - The conditions of [`crate::rseq::push_at`] hold for `FRONT`.
+        #[inline(always)]
+        pub(crate) unsafe fn push_front(index: Index, offset: usize, item: u64) -> Exit {
+            push_at_steps!(index, offset, item, here FRONT)
+        }
+
+        /// Runs `push_at` on the stacks that objects of a known class are freed to.
+        ///
+        /// # Safety
+        /// - The conditions of [`crate::rseq::push_at`] hold for `FREED`.
+        #[inline(always)]
+        pub(crate) unsafe fn push_freed(index: Index, offset: usize, item: u64) -> Exit {
+            push_at_steps!(index, offset, item, here FREED)
+        }
+    };
+}
+
 /// Defines the functions of the tracer's sections on words in registers, by an architecture's macros of their names:
 /// each gets the record's length in bytes, and the place of each word.
 macro_rules! fixed_functions {

@@ -98,29 +98,4 @@ functions! {
     }
 }
 
-/// Runs `pop_at` on the stacks of hot paths.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::pop_at`] hold for `FRONT`.
-#[inline(always)]
-pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
-    pop_at_steps!(index, offset, here FRONT)
-}
-
-/// Runs `push_at` on the stacks of hot paths.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::push_at`] hold for `FRONT`.
-#[inline(always)]
-pub(crate) unsafe fn push_front(index: Index, offset: usize, item: u64) -> Exit {
-    push_at_steps!(index, offset, item, here FRONT)
-}
-
-/// Runs `push_at` on the stacks that objects of a known class are freed to.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::push_at`] hold for `FREED`.
-#[inline(always)]
-pub(crate) unsafe fn push_freed(index: Index, offset: usize, item: u64) -> Exit {
-    push_at_steps!(index, offset, item, here FREED)
-}
+hot_functions! {}

@@ -52,18 +52,7 @@ functions! {
     fn pop_at(index, object, offset: usize) -> Popped {
         pop_at_steps!(index, offset, object)
     }
-}
 
-/// Runs it on the stacks of hot paths.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::pop_at`] hold for `FRONT`.
-#[inline(always)]
-pub(crate) unsafe fn pop_front(index: Index, offset: usize) -> Popped {
-    pop_at_steps!(index, offset, here FRONT)
-}
-
-functions! {
     // The remaining number passes through the item's register.
     fn pop_counted_at(index, object, offset: usize) -> Popped {
         let item: MaybeUninit<u64>;
@@ -110,20 +99,4 @@ functions! {
     }
 }
 
-/// Runs it on the stacks of hot paths.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::push_at`] hold for `FRONT`.
-#[inline(always)]
-pub(crate) unsafe fn push_front(index: Index, offset: usize, item: u64) -> Exit {
-    push_at_steps!(index, offset, item, here FRONT)
-}
-
-/// Runs it on the stacks that objects of a known class are freed to.
-///
-/// # Safety
-/// - The conditions of [`crate::rseq::push_at`] hold for `FREED`.
-#[inline(always)]
-pub(crate) unsafe fn push_freed(index: Index, offset: usize, item: u64) -> Exit {
-    push_at_steps!(index, offset, item, here FREED)
-}
+hot_functions! {}

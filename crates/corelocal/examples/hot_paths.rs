@@ -1,6 +1,5 @@
 //! Functions that each do one operation: `ci/instructions` counts what they execute when all goes well.
 
-use corelocal::clock;
 use corelocal::percpu::{Counter, Histogram, Queue, Ring, Stack, Word};
 use corelocal::rcu::RcuCopy;
 use corelocal::rseq;
@@ -38,7 +37,6 @@ operations! {
     hot_queue_push(n: u64) { let _ = QUEUE.push(n); }
     hot_mutex_add(n: u64) { *MUTEX.lock() += n; }
     hot_copy_load() -> u64 { COPY.load() }
-    hot_clock_monotonic() -> u64 { clock::monotonic() }
 }
 
 fn main() {
@@ -51,10 +49,9 @@ fn main() {
     hot_mutex_add(8);
     let ids = (hot_cpu_id(), hot_cid());
     println!(
-        "{ids:?}: counter {}, popped {}, copy {}, {} ns",
+        "{ids:?}: counter {}, popped {}, copy {}",
         COUNTER.get(),
         hot_stack_pop(),
         hot_copy_load(),
-        hot_clock_monotonic(),
     );
 }

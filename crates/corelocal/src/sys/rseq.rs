@@ -245,7 +245,7 @@ fn probe() -> u8 {
             let area = libc.offset - arch::own_area_offset();
             let cid = area + if has_cid { field::MM_CID } else { field::CPU_ID };
             IN_USE[CID].store(cid, Ordering::Relaxed);
-            // Release: partner is the order of loads in `load_settled_pair` (invariant 2).
+            // Release: partner is the first load of `load_settled_pair` (invariant 2).
             IN_USE[AREA].store(area, Ordering::Release);
             LIBC
         }
@@ -263,7 +263,7 @@ fn probe() -> u8 {
     // Not by `area` and `cid`, which may have been read before the stores above.
     let at = |word: usize| arch::own_area_offset() + IN_USE[word].load(Ordering::Relaxed);
     SETTLED[CID].store(at(CID), Ordering::Relaxed);
-    // Release: partner is the order of loads in `load_settled_pair`.
+    // Release: partner is the first load of `load_settled_pair` (invariant 5).
     SETTLED[AREA].store(at(AREA), Ordering::Release);
     STATE.store(state, Ordering::Relaxed);
     state

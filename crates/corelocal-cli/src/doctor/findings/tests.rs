@@ -57,6 +57,7 @@ fn whatever_is_not_active_says_why() {
     let worlds = [
         refused(Refusal::Disabled),
         refused(Refusal::Architecture),
+        refused(Refusal::BrokenKernel),
         refused(Refusal::Kernel(Errno::ENOSYS)),
         refused(Refusal::Kernel(Errno::EPERM)),
         refused(Refusal::LibcThread),

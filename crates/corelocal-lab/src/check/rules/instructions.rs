@@ -50,8 +50,8 @@ fn indirect_branch(step: &Step) -> Option<Breach> {
 }
 
 fn locked(step: &Step) -> Option<Breach> {
-    let message = "this locks the bus. Either the lock is unnecessary, or other cpus change that word too, and \
-         then the section does not protect it";
+    let message = "this is atomic for other cpus as well. Either that is unnecessary, or they change that word too, \
+         and then the section does not protect it";
     step.instruction.locked.then(|| Breach::new(Rule::Locked, step.address(), message))
 }
 

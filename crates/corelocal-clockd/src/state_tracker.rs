@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use corelocal::clock::page::{Leap, Period, Scale, State, Status, vmclock};
 use corelocal::clock::{self, Change, Epoch};
-use corelocal_support::clock::counter::Point;
+use corelocal_support::clock::counter::{self, Point};
 use corelocal_support::clock::offset::kernel;
 
 use super::bound::{self, Rate};
@@ -203,11 +203,11 @@ impl StateTracker {
             return near_leap_second(state, point.nanos);
         }
         let Some(rate) = rate else {
-            return State { counter_kind: vmclock::COUNTER_TSC, counter: point.counter, ..state };
+            return State { counter_kind: counter::KIND, counter: point.counter, ..state };
         };
         let blur = rate.period.nanoseconds(point.error).unwrap_or(u64::MAX);
         State {
-            counter_kind: vmclock::COUNTER_TSC,
+            counter_kind: counter::KIND,
             counter: point.counter,
             time: Duration::from_nanos(point.nanos),
             period: rate.period,

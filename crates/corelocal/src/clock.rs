@@ -63,7 +63,10 @@
 
 pub mod page;
 
-#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(any(
+    loom,
+    all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri))
+))]
 mod anchor;
 mod bounded;
 mod clocks;
@@ -75,12 +78,21 @@ mod kernel;
 #[cfg(not(loom))]
 mod mock;
 #[cfg_attr(
-    not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))),
+    not(all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        target_os = "linux",
+        not(any(miri, loom))
+    )),
     path = "clock/selector/portable.rs"
 )]
 mod selector;
 mod status;
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    test,
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 mod synthetic;
 mod ticks;
 

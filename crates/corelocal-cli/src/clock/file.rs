@@ -115,7 +115,7 @@ fn vmclock(name: &CString) -> Result<Page, Refusal> {
     let has = |flag| content.flags & flag != 0;
     page.max_error_ns = has(vmclock::flags::MAX_ERROR_VALID).then_some(content.max_error_ns);
     page.tai_offset_s = has(vmclock::flags::TAI_OFFSET_VALID).then_some(content.tai_offset);
-    if content.counter_kind != vmclock::COUNTER_TSC || cfg!(not(target_arch = "x86_64")) {
+    if content.counter_kind != counter::KIND || !counter::IS_READ {
         return Ok(page.doubted(ReadError::Blank));
     }
     let now = counter::read();

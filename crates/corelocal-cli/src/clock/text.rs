@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use corelocal::clock::Backend;
-use corelocal_support::clock::labels;
+use corelocal_support::clock::{counter, labels};
 use corelocal_support::console;
 use corelocal_support::figures::wrap;
 use corelocal_support::units::signed_time;
@@ -152,8 +152,8 @@ fn absence(backend: &str) -> &'static str {
         "anchor" => {
             "the kernel does not use the cpu's counter as its clock source, so its accuracy is unknown"
         }
-        _ if cfg!(target_arch = "x86_64") => "not available here",
-        _ => "for x86-64 only",
+        _ if counter::IS_READ => "not available here",
+        _ => "for x86-64 and aarch64 only",
     }
 }
 

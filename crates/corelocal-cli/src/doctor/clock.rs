@@ -2,9 +2,9 @@
 //!
 //! Invariant: that of `findings.rs`.
 
-use corelocal::clock::{Backend, Cause, Fence, Source};
+use corelocal::clock::{Backend, Cause, Source};
 use corelocal::sys::Caps;
-use corelocal_support::clock::labels;
+use corelocal_support::clock::{counter, labels};
 
 use super::clock_state::Clock;
 use super::finding::{Finding, State};
@@ -59,8 +59,9 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
             "choose tsc or kvm-clock in /sys/devices/system/clocksource/clocksource0/",
         );
     }
-    if cfg!(not(target_arch = "x86_64")) {
-        return finding.but(State::Absent, "the clock is read in place on x86-64 only", None);
+    if !counter::IS_READ {
+        let why = "the clock is read in place on x86-64 and aarch64 only";
+        return finding.but(State::Absent, why, None);
     }
     match (clock.doubts(), clock.fallbacks.first()) {
         (Some(doubts), Some((cause, _))) => degraded(doubts, remedy(*cause)),
@@ -69,11 +70,7 @@ pub fn finding(caps: &Caps, around: &Surroundings) -> Finding {
 }
 
 fn serving(clock: &Clock) -> String {
-    let fence = match clock.fence {
-        Some(Fence::Lfence) => ", ordered by lfence",
-        Some(Fence::Rdtscp) => ", ordered by rdtscp",
-        _ => "",
-    };
+    let fence = labels::ordering(clock.fence);
     let source = match clock.source {
         Source::Pvclock if clock.backend == Backend::KernelPage => " with KVM's page",
         _ => "",

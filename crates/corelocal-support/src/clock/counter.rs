@@ -2,27 +2,45 @@
 //!
 //! Invariant: the counter is read in order with what comes before and after.
 
+use corelocal::clock::page::vmclock;
+
 use super::offset::kernel;
 
 /// Clock sources under which the cpus' counters agree: the kernel has seen to it.
-#[cfg(target_arch = "x86_64")]
-const TRUSTED: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
+const TRUSTED: &[&str] = if cfg!(target_arch = "x86_64") {
+    &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"]
+} else if cfg!(target_arch = "aarch64") {
+    &["arch_sys_counter"]
+} else {
+    &[]
+};
+
+/// What vmclock's pages call this processor's counter.
+pub const KIND: u8 = if cfg!(target_arch = "x86_64") {
+    vmclock::COUNTER_TSC
+} else if cfg!(target_arch = "aarch64") {
+    vmclock::COUNTER_ARM
+} else {
+    vmclock::COUNTER_NONE
+};
+
+/// Whether this processor's counter is read.
+pub const IS_READ: bool = KIND != vmclock::COUNTER_NONE;
 
 /// Returns why pages that are read by the counter are not for this machine.
 pub fn obstacle(clocksource: &str) -> Option<String> {
-    #[cfg(target_arch = "x86_64")]
-    return (!TRUSTED.contains(&clocksource)).then(|| {
+    if !IS_READ {
+        return Some(
+            "the counter of this processor is not read; use --encoding clockbound".to_owned(),
+        );
+    }
+    (!TRUSTED.contains(&clocksource)).then(|| {
         let source = if clocksource.is_empty() { "unknown" } else { clocksource };
         format!(
             "the kernel's clock source is {source}, so the cpus' counters may disagree; publish with --encoding \
              clockbound, which needs no counter"
         )
-    });
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = clocksource;
-        Some("the counter of this processor is not read; use --encoding clockbound".to_owned())
-    }
+    })
 }
 
 /// Returns the counter.
@@ -39,8 +57,19 @@ pub fn read() -> u64 {
     }
 }
 
+/// Returns the counter.
+#[cfg(target_arch = "aarch64")]
+pub fn read() -> u64 {
+    let counter;
+    // SAFETY: Linux lets user space read the virtual counter.
+    unsafe {
+        core::arch::asm!("isb", "mrs {}, cntvct_el0", "isb", out(reg) counter, options(nostack, preserves_flags));
+    }
+    counter
+}
+
 /// Returns 0: there is none.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn read() -> u64 {
     0
 }
@@ -100,5 +129,6 @@ mod tests {
         assert!(obstacle("hpet").is_some_and(|why| why.contains("clockbound")));
         assert!(obstacle("").is_some());
         assert_eq!(obstacle("tsc").is_none(), cfg!(target_arch = "x86_64"));
+        assert_eq!(obstacle("arch_sys_counter").is_none(), cfg!(target_arch = "aarch64"));
     }
 }

@@ -22,18 +22,25 @@ pub fn reads(backend: Backend) -> &'static str {
     }
 }
 
+/// Returns by what readings are ordered, as the end of a sentence.
+pub fn ordering(fence: Option<Fence>) -> &'static str {
+    match fence {
+        Some(Fence::Lfence) => ", ordered by lfence",
+        Some(Fence::Rdtscp) => ", ordered by rdtscp",
+        Some(Fence::Isb) => ", ordered by isb",
+        Some(Fence::Cntvctss) => ", ordered by cntvctss",
+        _ => "",
+    }
+}
+
 /// Returns what serves, in half a sentence.
 pub fn serving(status: &Status) -> String {
     let source = match status.source {
-        Source::Tsc => " by the cpu's counter",
+        Source::Tsc | Source::Cntvct => " by the cpu's counter",
         Source::Pvclock => " by KVM's page",
         _ => "",
     };
-    let fence = match status.fence {
-        Some(Fence::Lfence) => ", ordered by lfence",
-        Some(Fence::Rdtscp) => ", ordered by rdtscp",
-        _ => "",
-    };
+    let fence = ordering(status.fence);
     let source = if status.backend == Backend::KernelPage { source } else { "" };
     format!("{}{source}{fence}", reads(status.backend))
 }

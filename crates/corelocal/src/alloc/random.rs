@@ -59,15 +59,10 @@ pub(super) fn next() -> u64 {
     mix(nth ^ secret() ^ time().rotate_left(32))
 }
 
-/// Returns the time stamp counter, where there is one.
+/// Returns the cpu's counter, where it is read.
 fn time() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let (low, high) = crate::sys::arch::tsc::rdtsc();
-        u64::from(high) << 32 | u64::from(low)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    0
+    let (low, high) = crate::sys::arch::counter::unordered();
+    u64::from(high) << 32 | u64::from(low)
 }
 
 /// `-ln(random / 2^64)`, with 16 fractional bits: exponentially distributed with mean 1 if `random` is uniform.

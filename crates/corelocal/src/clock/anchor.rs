@@ -28,7 +28,6 @@
 //! ```
 //! It sees 8 or later because B's words come after B's fence, which comes after A's exchange.
 
-#[cfg(any(loom, all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub(in crate::clock) mod slew;
 
 use super::status::Cause;
@@ -66,7 +65,7 @@ pub(super) struct Anchor {
 /// An anchor for each way to read the counter. All-zero bytes are anchors without lines.
 #[cfg(not(loom))]
 pub(super) struct Anchors {
-    pub(super) tsc: Anchor,
+    pub(super) counter: Anchor,
     pub(super) pvclock: Anchor,
 }
 
@@ -228,8 +227,9 @@ pub(super) fn sample(
     for _ in 0..4 {
         let before = count()?;
         let time = truth();
-        // A counter that ran back between the two makes a width that no other attempt is worse than.
-        let width = count()?.wrapping_sub(before);
+        // A counter that ran back between the two makes a width that no other attempt is worse than. A count may be
+        // almost over when it is read, and lasts up to a microsecond.
+        let width = count()?.wrapping_sub(before).saturating_add(1);
         let sample = Sample { counter: before.wrapping_add(width / 2), time, width };
         if best.is_none_or(|best| width < best.width) {
             best = Some(sample);

@@ -1,17 +1,15 @@
-//! The cpu's own counter, which every back-end but the last interpolates with.
+//! The cpu's own counter, which every back-end but the last interpolates with: x86-64's time-stamp counter, aarch64's
+//! virtual counter.
 //!
 //! Reading it is not ordered with the instructions around it: the cpu may read it before an earlier load is
 //! done. Two threads that hand a value over can then see time run backwards (once in 10^8 hand-offs on the
-//! machine where it was tried). An *ordered* read waits for all earlier loads, by `lfence; rdtsc` or by
-//! `rdtscp`. Which is cheaper depends on the cpu, so it is measured once.
-//!
-//! x86-64 only: elsewhere the vDSO serves, which reads the counter of that architecture.
+//! machine where it was tried). An *ordered* read waits for all earlier loads, by a fence before the instruction, or by
+//! an instruction that waits by itself. Which is cheaper on an x86-64 depends on the cpu, so it is measured once. An
+//! aarch64 is taken at its word: its counter is too coarse for that.
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[allow(unused_imports, reason = "loom builds have no use for them")]
-pub(super) use imp::{
-    cheaper_fence, count, ordered_by, ordered_halves, unordered, unordered_halves, whole,
-};
+use crate::sys::arch::counter as arch;
+use crate::sys::arch::counter::Halves;
+use crate::sys::process::environment;
 
 /// The instruction that orders a reading of the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,99 +17,115 @@ pub(super) use imp::{
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Fence {
-    /// `lfence` before `rdtsc`.
+    /// `lfence` before `rdtsc`: x86-64.
     Lfence = 0,
-    /// `rdtscp`, which waits by itself.
+    /// `rdtscp`, which waits by itself: x86-64.
     Rdtscp = 1,
+    /// `isb` before reading `CNTVCT_EL0`: aarch64.
+    Isb = 2,
+    /// A reading of `CNTVCTSS_EL0`, which waits by itself: aarch64 with FEAT_ECV.
+    Cntvctss = 3,
 }
 
 /// The ways to read the counter, as constants: code is compiled once for each.
 pub(super) mod how {
-    /// A plain `rdtsc`, which the cpu may reorder.
+    /// A plain reading, which the cpu may reorder.
     pub(in super::super) const UNORDERED: u8 = 0;
-    /// `lfence` before `rdtsc`.
-    pub(in super::super) const LFENCE: u8 = 1;
-    /// `rdtscp`, which waits by itself.
-    pub(in super::super) const RDTSCP: u8 = 2;
+    /// A reading behind a fence.
+    pub(in super::super) const FENCED: u8 = 1;
+    /// A reading that waits by itself.
+    pub(in super::super) const BY_ITSELF: u8 = 2;
 }
 
 impl Fence {
+    /// The fence that every cpu of this architecture has.
+    pub(super) const FENCED: Fence =
+        if cfg!(target_arch = "aarch64") { Fence::Isb } else { Fence::Lfence };
+    /// The instruction that needs none, of cpus that have it.
+    pub(super) const BY_ITSELF: Fence =
+        if cfg!(target_arch = "aarch64") { Fence::Cntvctss } else { Fence::Rdtscp };
+
     /// Returns the fence that the lowest bit stands for.
     #[inline(always)]
     pub(super) fn of_bit(bits: usize) -> Fence {
-        if bits & 1 == 0 { Fence::Lfence } else { Fence::Rdtscp }
+        if bits & 1 == 0 { Fence::FENCED } else { Fence::BY_ITSELF }
+    }
+
+    /// Returns the bit that stands for it.
+    #[inline(always)]
+    pub(super) fn bit(self) -> usize {
+        self as usize & 1
     }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod imp {
-    use super::{Fence, how};
-    use crate::sys::arch::tsc::{self, Halves};
+/// Returns the halves of a counter as one number.
+#[inline(always)]
+pub(super) fn whole((low, high): Halves) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
 
-    /// Returns the halves of a counter as one number.
-    #[inline(always)]
-    pub(crate) fn whole((low, high): Halves) -> u64 {
-        u64::from(high) << 32 | u64::from(low)
+/// Returns the counter, whenever the cpu likes to read it.
+#[inline(always)]
+pub(super) fn unordered() -> u64 {
+    whole(unordered_halves())
+}
+
+/// Returns the counter, read after every earlier load is done.
+#[inline(always)]
+pub(super) fn ordered_by(fence: Fence) -> u64 {
+    whole(ordered_halves(fence))
+}
+
+/// Returns the counter, as the constant of [`how`] says.
+#[inline(always)]
+pub(super) fn count<const HOW: u8>() -> u64 {
+    match HOW {
+        how::BY_ITSELF => ordered_by(Fence::BY_ITSELF),
+        how::FENCED => ordered_by(Fence::FENCED),
+        _ => unordered(),
     }
+}
 
-    /// Returns the counter, whenever the cpu likes to read it.
-    #[inline(always)]
-    pub(crate) fn unordered() -> u64 {
-        whole(unordered_halves())
+/// Does what [`unordered`] does.
+#[inline(always)]
+pub(super) fn unordered_halves() -> Halves {
+    arch::unordered()
+}
+
+/// Does what [`ordered_by`] does.
+///
+/// The instruction that waits by itself is for cpus that have it, which is what [`cheaper_fence`] finds out.
+#[inline(always)]
+pub(super) fn ordered_halves(fence: Fence) -> Halves {
+    match fence.bit() {
+        0 => arch::fenced(),
+        // SAFETY: only asked for where the cpu has it.
+        _ => unsafe { arch::ordered() },
     }
+}
 
-    /// Returns the counter, read after every earlier load is done.
-    #[inline(always)]
-    pub(crate) fn ordered_by(fence: Fence) -> u64 {
-        whole(ordered_halves(fence))
+/// Returns the fence that costs less here, by measurement where the counter is fine enough: some microseconds.
+pub(super) fn cheaper_fence() -> Fence {
+    /// The key of the second word of capabilities, by <asm/auxvec.h>.
+    const AT_HWCAP2: libc::c_ulong = 26;
+    if !arch::orders_itself(environment::auxiliary(AT_HWCAP2)) {
+        return Fence::FENCED;
     }
-
-    /// Returns the counter, as the constant of [`how`] says.
-    #[inline(always)]
-    pub(crate) fn count<const HOW: u8>() -> u64 {
-        match HOW {
-            how::RDTSCP => ordered_by(Fence::Rdtscp),
-            how::LFENCE => ordered_by(Fence::Lfence),
-            _ => unordered(),
-        }
+    if !arch::IS_FINE {
+        return Fence::BY_ITSELF;
     }
-
-    /// Does what [`unordered`] does.
-    #[inline(always)]
-    pub(crate) fn unordered_halves() -> Halves {
-        tsc::rdtsc()
-    }
-
-    /// Does what [`ordered_by`] does.
-    ///
-    /// `Rdtscp` is for cpus that have it, which is what [`cheaper_fence`] finds out.
-    #[inline(always)]
-    pub(crate) fn ordered_halves(fence: Fence) -> Halves {
-        match fence {
-            Fence::Lfence => tsc::lfence_rdtsc(),
-            // SAFETY: only asked for where the cpu has it.
-            Fence::Rdtscp => unsafe { tsc::rdtscp() },
-        }
-    }
-
-    /// Returns the fence that costs less here, by measurement: some microseconds.
-    pub(crate) fn cheaper_fence() -> Fence {
-        if !tsc::has_rdtscp() {
-            return Fence::Lfence;
-        }
-        let cost = |fence| {
-            let start = ordered_by(fence);
-            for _ in 0..8 {
-                ordered_by(fence);
-            }
-            ordered_by(fence).wrapping_sub(start)
-        };
-        // The best of some, in turn: interrupts make others longer, and the first one is not warm.
-        let (mut lfence, mut rdtscp) = (u64::MAX, u64::MAX);
+    let cost = |fence| {
+        let start = ordered_by(fence);
         for _ in 0..8 {
-            lfence = lfence.min(cost(Fence::Lfence));
-            rdtscp = rdtscp.min(cost(Fence::Rdtscp));
+            ordered_by(fence);
         }
-        if rdtscp < lfence { Fence::Rdtscp } else { Fence::Lfence }
+        ordered_by(fence).wrapping_sub(start)
+    };
+    // The best of some, in turn: interrupts make others longer, and the first one is not warm.
+    let (mut fenced, mut by_itself) = (u64::MAX, u64::MAX);
+    for _ in 0..8 {
+        fenced = fenced.min(cost(Fence::FENCED));
+        by_itself = by_itself.min(cost(Fence::BY_ITSELF));
     }
+    if by_itself < fenced { Fence::BY_ITSELF } else { Fence::FENCED }
 }

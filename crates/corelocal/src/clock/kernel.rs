@@ -1,9 +1,21 @@
 //! What the kernel and its hypervisor publish of their clocks.
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 pub(in crate::clock) mod page;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 pub(in crate::clock) mod paravirtual;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 pub(in crate::clock) mod probe;
 pub(in crate::clock) mod vdso;

@@ -53,11 +53,11 @@ use crate::sys::process::words::Variable;
 /// page's address.
 mod route {
     pub(super) const UNSETTLED: usize = 0;
-    pub(super) const VALIDATING_TSC: usize = 1;
+    pub(super) const VALIDATING_COUNTER: usize = 1;
     pub(super) const VALIDATING_PVCLOCK: usize = 2;
     pub(super) const PAGE_BY_PVCLOCK: usize = 3;
     pub(super) const ANCHOR_PVCLOCK: usize = 4;
-    pub(super) const ANCHOR_TSC: usize = 5;
+    pub(super) const ANCHOR_COUNTER: usize = 5;
     pub(super) const VDSO: usize = 6;
     /// The [`kind`] of the word that names a kernel page.
     pub(super) const PAGE: usize = 127;
@@ -96,7 +96,7 @@ pub(super) struct Selector<T: Truth> {
     routes: AtomicUsize,
     anchors: WipeOnFork<Anchors>,
     /// 1 if the cpus' counters are trusted to agree.
-    tsc: AtomicU32,
+    counters_agree: AtomicU32,
     /// The best back-end that may be used.
     limit: AtomicU32,
     /// The comparisons so far, and below it the updates that they span and the last sequence number.
@@ -117,7 +117,7 @@ impl<T: Truth> Selector<T> {
             routes: AtomicUsize::new(0),
             // SAFETY: all bytes 0 are anchors that are not set.
             anchors: unsafe { WipeOnFork::new() },
-            tsc: AtomicU32::new(0),
+            counters_agree: AtomicU32::new(0),
             limit: AtomicU32::new(0),
             passed: AtomicU32::new(0),
             changes: AtomicU32::new(0),
@@ -169,20 +169,22 @@ impl<T: Truth> Selector<T> {
     /// Sorts alone, so that each back-end has its registers to itself.
     #[inline(never)]
     fn read_otherwise(&self, route: usize, clock: Clock, ordered: bool) -> u64 {
-        let is_lfence = Fence::of_bit(route) == Fence::Lfence;
-        match (kind(route), ordered, is_lfence) {
+        let is_fenced = Fence::of_bit(route) == Fence::FENCED;
+        match (kind(route), ordered, is_fenced) {
             (route::VDSO, ..) => self.read_vdso(route, clock),
             (route::PAGE_BY_PVCLOCK, false, _) => self.read_by_pvclock::<{ how::UNORDERED }>(clock),
-            (route::PAGE_BY_PVCLOCK, _, true) => self.read_by_pvclock::<{ how::LFENCE }>(clock),
-            (route::PAGE_BY_PVCLOCK, ..) => self.read_by_pvclock::<{ how::RDTSCP }>(clock),
-            (route::ANCHOR_TSC, false, _) => self.read_anchored::<{ how::UNORDERED }, false>(clock),
-            (route::ANCHOR_TSC, _, true) => self.read_anchored::<{ how::LFENCE }, false>(clock),
-            (route::ANCHOR_TSC, ..) => self.read_anchored::<{ how::RDTSCP }, false>(clock),
+            (route::PAGE_BY_PVCLOCK, _, true) => self.read_by_pvclock::<{ how::FENCED }>(clock),
+            (route::PAGE_BY_PVCLOCK, ..) => self.read_by_pvclock::<{ how::BY_ITSELF }>(clock),
+            (route::ANCHOR_COUNTER, false, _) => {
+                self.read_anchored::<{ how::UNORDERED }, false>(clock)
+            }
+            (route::ANCHOR_COUNTER, _, true) => self.read_anchored::<{ how::FENCED }, false>(clock),
+            (route::ANCHOR_COUNTER, ..) => self.read_anchored::<{ how::BY_ITSELF }, false>(clock),
             (route::ANCHOR_PVCLOCK, false, _) => {
                 self.read_anchored::<{ how::UNORDERED }, true>(clock)
             }
-            (route::ANCHOR_PVCLOCK, _, true) => self.read_anchored::<{ how::LFENCE }, true>(clock),
-            (route::ANCHOR_PVCLOCK, ..) => self.read_anchored::<{ how::RDTSCP }, true>(clock),
+            (route::ANCHOR_PVCLOCK, _, true) => self.read_anchored::<{ how::FENCED }, true>(clock),
+            (route::ANCHOR_PVCLOCK, ..) => self.read_anchored::<{ how::BY_ITSELF }, true>(clock),
             _ => self.read_patiently(clock, ordered),
         }
     }
@@ -209,13 +211,13 @@ impl<T: Truth> Selector<T> {
                     route = self.route.load(Ordering::Acquire);
                     continue;
                 }
-                route::VALIDATING_TSC => self.validate(route, Mode::Tsc, clock),
+                route::VALIDATING_COUNTER => self.validate(route, Mode::Counter, clock),
                 route::VALIDATING_PVCLOCK => self.validate(route, Mode::Pvclock, clock),
                 route::PAGE_BY_PVCLOCK => self.read_page(Mode::Pvclock, clock, ordered),
                 route::ANCHOR_PVCLOCK => self.read_anchor(route, Mode::Pvclock, clock, ordered),
-                route::ANCHOR_TSC => self.read_anchor(route, Mode::Tsc, clock, ordered),
+                route::ANCHOR_COUNTER => self.read_anchor(route, Mode::Counter, clock, ordered),
                 route::VDSO => Ok(self.true_time(clock)),
-                _ => self.read_page(Mode::Tsc, clock, ordered),
+                _ => self.read_page(Mode::Counter, clock, ordered),
             };
             if let Err(cause) = read {
                 self.fall_back(route, cause);
@@ -255,8 +257,9 @@ impl<T: Truth> Selector<T> {
             Err(Cause::UpdateStalled) => return self.wait_for_page(page, clock),
             read => read?,
         };
-        let is_due = page::is_checked(reading.sequence.into())
-            && self.sequence.swap(reading.sequence, Ordering::Relaxed) != reading.sequence;
+        let sequence = reading.head as u32;
+        let is_due = page::is_checked(reading.head)
+            && self.sequence.swap(sequence, Ordering::Relaxed) != sequence;
         if is_due {
             self.compare(page, mode, clock)?;
         }
@@ -269,7 +272,7 @@ impl<T: Truth> Selector<T> {
     fn count(&self, mode: Mode, ordered: bool, fence: Fence) -> Result<u64, Cause> {
         let count = || if ordered { counter::ordered_by(fence) } else { counter::unordered() };
         match mode {
-            Mode::Tsc => Ok(count()),
+            Mode::Counter => Ok(count()),
             Mode::Pvclock => paravirtual::count(self.pvclock().ok_or(Cause::UnknownLayout)?, count),
         }
     }
@@ -299,13 +302,14 @@ impl<T: Truth> Selector<T> {
     pub(super) fn status(&self) -> Status {
         let route = self.route.load(Ordering::Acquire);
         let (backend, source) = match kind(route) {
-            route::UNSETTLED | route::VALIDATING_TSC | route::VALIDATING_PVCLOCK | route::VDSO => {
-                (Backend::Vdso, Source::Kernel)
-            }
+            route::UNSETTLED
+            | route::VALIDATING_COUNTER
+            | route::VALIDATING_PVCLOCK
+            | route::VDSO => (Backend::Vdso, Source::Kernel),
             route::PAGE_BY_PVCLOCK => (Backend::KernelPage, Source::Pvclock),
             route::ANCHOR_PVCLOCK => (Backend::Paravirtual, Source::Pvclock),
-            route::ANCHOR_TSC => (Backend::Anchor, Source::Tsc),
-            _ => (Backend::KernelPage, Source::Tsc),
+            route::ANCHOR_COUNTER => (Backend::Anchor, Source::COUNTER),
+            _ => (Backend::KernelPage, Source::COUNTER),
         };
         Status {
             validating: is_validating(route),
@@ -322,7 +326,7 @@ impl<T: Truth> Selector<T> {
 }
 
 fn is_validating(route: usize) -> bool {
-    matches!(kind(route), route::VALIDATING_TSC | route::VALIDATING_PVCLOCK)
+    matches!(kind(route), route::VALIDATING_COUNTER | route::VALIDATING_PVCLOCK)
 }
 
 /// Returns the best back-end that `CORELOCAL_CLOCK` allows.

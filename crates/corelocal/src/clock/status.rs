@@ -79,12 +79,20 @@ impl fmt::Display for Cause {
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Source {
-    /// The cpu's counter.
+    /// The cpu's counter: x86-64's time-stamp counter.
     Tsc,
     /// KVM's page for its guest, and the cpu's counter.
     Pvclock,
     /// The counter that the vDSO uses.
     Kernel,
+    /// The cpu's counter: aarch64's virtual counter, `CNTVCT_EL0`.
+    Cntvct,
+}
+
+impl Source {
+    /// This architecture's counter.
+    pub(super) const COUNTER: Source =
+        if cfg!(target_arch = "aarch64") { Source::Cntvct } else { Source::Tsc };
 }
 
 /// The way in which the clock is read just now: see [`status()`](super::status()).

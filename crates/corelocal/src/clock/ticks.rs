@@ -113,16 +113,12 @@ impl Stamp {
 /// Returns `true` if ticks are readings of the cpu's counter now, and not nanoseconds.
 #[cfg(not(any(miri, loom)))]
 pub(crate) fn are_counted() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return events::word().counter().is_some();
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    events::word().counter().is_some()
 }
 
 /// Reads what ticks are counted in.
 #[inline(always)]
 pub(super) fn read<const ORDERED: bool>(word: events::Word) -> Ticks {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     if let Some(fence) = word.counter() {
         let count = match ORDERED {
             true => super::counter::ordered_by(fence),
@@ -130,6 +126,5 @@ pub(super) fn read<const ORDERED: bool>(word: events::Word) -> Ticks {
         };
         return Ticks(count);
     }
-    let _ = word;
     Ticks(super::SELECTOR.read::<ORDERED>(super::Clock::Monotonic))
 }

@@ -66,8 +66,13 @@ pub(crate) mod probes;
 #[path = "arch/no_probes.rs"]
 pub(crate) mod probes;
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) mod tsc;
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), path = "arch/counter/x86_64.rs")]
+#[cfg_attr(all(target_arch = "aarch64", not(miri)), path = "arch/counter/aarch64.rs")]
+#[cfg_attr(
+    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    path = "arch/counter/none.rs"
+)]
+pub(crate) mod counter;
 
 #[cfg(miri)]
 mod miri;

@@ -71,10 +71,6 @@ fn push_fixed<const N: usize>(site: &'static Site, words: [u64; N]) {
             let word = |nth| if nth < N { words[nth] } else { 0 };
             return push_coarse::<N>(site, number, word(0), word(1), word(2), word(3));
         }
-        // The clock does not read this processor's counter.
-        Some(number) if cfg!(target_arch = "aarch64") => {
-            return push_at(site, number, time::of_event(), words);
-        }
         // SAFETY: the slots lead to buffers that sections write only (4).
         Some(number) => unsafe { rseq::trace_push_fixed(Cid::index(), &STAMPED, number, words) },
         None => Exit::COLD,

@@ -1,4 +1,4 @@
-//! The times of records: readings of the time stamp counter, or nanoseconds.
+//! The times of records: readings of the cpu's counter, or nanoseconds.
 //!
 //! ```text
 //!                        an event                                a context

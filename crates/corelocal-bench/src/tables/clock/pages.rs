@@ -15,6 +15,7 @@ use clock_bound_shm::{ClockErrorBound, ShmReader, ShmWrite as _, ShmWriter};
 use corelocal::clock::page::{
     Encoding, Period, Publisher, State, Status, Subscriber, clockbound, pvclock, vmclock,
 };
+use corelocal_support::clock::counter;
 use corelocal_support::clock::offset::kernel;
 use corelocal_support::measure::loops::{Loop, loop_of};
 use corelocal_support::process::folder;
@@ -52,8 +53,8 @@ impl Table for ClockPage {
 /// Returns a state like that of a well kept clock.
 fn state() -> State {
     State {
-        counter_kind: vmclock::COUNTER_TSC,
-        counter: counter(),
+        counter_kind: counter::KIND,
+        counter: unordered(),
         time: Duration::from_nanos(kernel(libc::CLOCK_REALTIME)),
         period: Period::from_hertz(2_500_000_000).unwrap_or_default(),
         max_error_ns: 40_000,
@@ -133,10 +134,10 @@ fn reading(
             loop_of(move || ours.bounds()),
         );
     let row = Row::ours("bounds-vmclock", "corelocal, vmclock: bounds");
-    if cfg!(not(target_arch = "x86_64")) {
+    if !counter::IS_READ {
         return Ok(contest.unavailable(row, "the counter of this processor is not read"));
     }
-    Ok(contest.row(row, loop_of(move || by_counter.bounds(counter))))
+    Ok(contest.row(row, loop_of(move || by_counter.bounds(unordered))))
 }
 
 fn subscriber<P: Encoding>(path: &Path) -> anyhow::Result<Subscriber<P>> {
@@ -145,14 +146,14 @@ fn subscriber<P: Encoding>(path: &Path) -> anyhow::Result<Subscriber<P>> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn counter() -> u64 {
+fn unordered() -> u64 {
     // SAFETY: every x86-64 has the counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn counter() -> u64 {
-    0
+fn unordered() -> u64 {
+    counter::read()
 }
 
 /// A folder in memory, if there is room, for this process's user alone. It is removed when this goes away.

@@ -29,6 +29,7 @@
 //! us within a period of 32 ms, which are gone two periods later.
 
 use crate::clock::status::Cause;
+use crate::sys::arch::counter;
 
 /// The longest time between two samples, in nanoseconds.
 const LONGEST: u64 = 32_000_000;
@@ -57,7 +58,7 @@ pub(in crate::clock) struct Sample {
     pub(in crate::clock) counter: u64,
     /// The true clock's time.
     pub(in crate::clock) time: u64,
-    /// The counts between the two readings of the counter.
+    /// The counts from one reading of the counter to the end of the other one's.
     pub(in crate::clock) width: u64,
 }
 
@@ -127,11 +128,9 @@ impl Line {
     /// is one. Readings of the open line that then went on had read their counters, but for what a cpu has in
     /// flight.
     pub(in crate::clock) fn closed(&self, counter: Option<u64>) -> Line {
-        /// The counts that a cpu's reorder buffer can be ahead: about 10 us, which is more than enough.
-        const IN_FLIGHT: u64 = 1 << 15;
         let Line { time, rate, sampled: base, truth: end, .. } = *self;
         let open = Line { base, time, rate, end, ..*self };
-        let last = counter.map(|counter| counter.wrapping_add(IN_FLIGHT));
+        let last = counter.map(|counter| counter.wrapping_add(counter::IN_FLIGHT));
         let last = last.filter(|last| open.covers(*last)).unwrap_or(end);
         Line { time: open.at(last), pace: CLOSED, ..Line::NOWHERE }
     }

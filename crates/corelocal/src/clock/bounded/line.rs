@@ -16,7 +16,7 @@
 //!    delay a new estimate; and at most until the counter's low half wraps. So only the low half is multiplied, which
 //!    the cpu has some cycles before the rest.
 //! 3. Products cannot overflow: a low half and a rate are both below 2^32. A counter slower than 1 GHz, whose rate is
-//!    not, has no lines.
+//!    not, has no lines on x86-64; aarch64's mostly are, and their products have 128 bits.
 //! 4. A line begins at a moment at which the error bound is still valid. The thread may have been stopped since it
 //!    learnt the bound, or found it in the cache.
 
@@ -24,24 +24,36 @@
 /// no lines, and are done the sooner.
 pub(in crate::clock) const WORDS: usize = if cfg!(loom) { 0 } else { 5 };
 /// The words that a reader loads: the line's, and the one after them, which has the state of the bounds.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 const ALL: usize = WORDS + 1;
 
 /// The words that stand for "no line".
 pub(in crate::clock) const NONE: [u64; WORDS] = [0; WORDS];
 
-/// The counts from a line's base to its end: about a millisecond.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
-const REACH: u32 = 1 << 22;
+/// The counts from a line's base to its end: about a millisecond, and 5 ms for an aarch64 that counts at 25 MHz.
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
+const REACH: u32 = if cfg!(target_arch = "aarch64") { 1 << 17 } else { 1 << 22 };
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+))]
 mod imp {
     use super::{ALL, NONE, REACH, WORDS};
     use crate::clock::SELECTOR;
     use crate::clock::bounded::cache::Cache;
     use crate::clock::bounded::drift;
     use crate::clock::counter;
-    use crate::sys::arch::tsc::Halves;
+    use crate::sys::arch::counter::Halves;
 
     /// Returns the realtime clock's bounds now, and what they are worth; `None` if there is no line, or it is over.
     /// Ordered.
@@ -53,8 +65,17 @@ mod imp {
         if !page.is_still(head) || !reaches(base, now) {
             return None;
         }
-        let nanos = u64::from(now.0).wrapping_mul(rate) >> 32; // (3)
+        let nanos = nanos(now.0, rate);
         Some((earliest.wrapping_add(nanos), latest.wrapping_add(nanos), worth))
+    }
+
+    /// Returns the time that so many counts take. (3)
+    #[inline(always)]
+    fn nanos(counts: u32, rate: u64) -> u64 {
+        match cfg!(target_arch = "aarch64") {
+            true => ((u128::from(counts) * u128::from(rate)) >> 32) as u64,
+            false => u64::from(counts).wrapping_mul(rate) >> 32,
+        }
     }
 
     /// Returns `true` if a line with this base goes as far as that counter. (2)
@@ -78,15 +99,16 @@ mod imp {
         holds: impl FnOnce(u64) -> bool,
     ) -> [u64; WORDS] {
         let Some(tick) = SELECTOR.tick() else { return NONE };
-        if tick.rate >> 32 != 0 || !holds(tick.nanos) {
+        let is_fast = tick.rate >> 32 == 0 || cfg!(target_arch = "aarch64");
+        if !is_fast || !holds(tick.nanos) {
             return NONE; // (3), (4)
         }
         // (2), and what the sums cut off.
-        let wider = drift((u64::from(REACH) * tick.rate) >> 32) + 2;
-        let at_base = ((tick.counter & 0xffff_ffff) * tick.rate) >> 32; // (3)
+        let wider = drift(nanos(REACH, tick.rate)) + 2;
+        let at_base = nanos(tick.counter as u32, tick.rate);
         let ahead = tick.nanos.wrapping_sub(at_base);
         [
-            tick.head(),
+            tick.head,
             tick.counter,
             tick.rate,
             ahead.wrapping_add(earliest).wrapping_sub(wider),
@@ -96,7 +118,11 @@ mod imp {
 }
 
 /// The module for processors whose counter is not read: there are no lines.
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom)))))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom))
+)))]
 mod imp {
     use super::{NONE, WORDS};
     #[cfg(not(loom))]

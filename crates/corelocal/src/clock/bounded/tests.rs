@@ -246,7 +246,7 @@ fn what_bounds_are_worth_in_a_word() {
 }
 
 /// A cache of its own, as if a daemon had just said that the clock is right to within a microsecond.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
 #[test]
 fn a_line_is_the_realtime_clock_until_the_next_tick() {
     const ERROR: u64 = 1000;
@@ -295,7 +295,7 @@ fn a_line_is_the_realtime_clock_until_the_next_tick() {
 }
 
 /// As if the thread had been stopped for longer than what it learnt holds, before it drew the line.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux", not(miri)))]
 #[test]
 fn no_line_begins_where_what_was_learnt_no_longer_holds() {
     let backend = clock::settle();

@@ -14,7 +14,7 @@ fn quiet() -> Seen {
         disruptions: Some(5),
         generation: Some(1 << 63),
         pvclock: Some((8, false)),
-        counter: Some(Fence::Lfence),
+        counter: Some(Fence::FENCED),
     }
 }
 
@@ -115,7 +115,7 @@ fn a_late_looker_changes_nothing() {
 
 #[test]
 fn the_word_tells_what_ticks_are_counted_in() {
-    for counter in [None, Some(Fence::Lfence), Some(Fence::Rdtscp)] {
+    for counter in [None, Some(Fence::FENCED), Some(Fence::BY_ITSELF)] {
         let events = Events::new();
         let word = events.word(|| events.look(|| Seen { counter, ..quiet() }));
         assert_eq!(word.counter(), counter);
@@ -125,8 +125,8 @@ fn the_word_tells_what_ticks_are_counted_in() {
         assert_eq!(later.counter(), counter);
         assert_eq!(number(later.0, 7), number(word.0, 7) + 1);
         let number = events.epoch(7).number();
-        events.look(|| Seen { counter: Some(Fence::Lfence), ..quiet() });
-        let changed = counter != Some(Fence::Lfence);
+        events.look(|| Seen { counter: Some(Fence::FENCED), ..quiet() });
+        let changed = counter != Some(Fence::FENCED);
         assert_eq!(events.epoch(7).number() - number, u64::from(changed));
     }
 }

@@ -23,7 +23,6 @@ impl Word {
 
     /// Returns how the counter is read in order; `None` if ticks are nanoseconds.
     #[inline(always)]
-    #[cfg_attr(not(all(target_arch = "x86_64", not(any(miri, loom)))), allow(dead_code))]
     pub(in crate::clock) fn counter(self) -> Option<Fence> {
         let fence = || Fence::of_bit((self.0 >> Self::FENCE_SHIFT) as usize);
         (self.0 & Self::COUNTER != 0).then(fence)
@@ -31,7 +30,8 @@ impl Word {
 
     /// Returns the lowest bits of a word: the unit of ticks, and the fence.
     pub(in crate::clock) fn kind(counter: Option<Fence>) -> u64 {
-        counter.map_or(Self::NANOS, |fence| Self::COUNTER | (fence as u64) << Self::FENCE_SHIFT)
+        counter
+            .map_or(Self::NANOS, |fence| Self::COUNTER | (fence.bit() as u64) << Self::FENCE_SHIFT)
     }
 }
 

@@ -9,9 +9,10 @@
 //!
 //! | kernels | data at | sequence | mode | last | mask | multiplier | shift | times |
 //! |---|---|---|---|---|---|---|---|---|
-//! | 5.10, 6.1 | vvar + 128 | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
+//! | x86-64: 5.10, 6.1 | vvar + 128 | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
 //! | 6.12 | vvar + 128 | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
 //! | 6.18, 7.2 | vvar | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
+//! | aarch64: 6.12, 7.2 | vvar | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
 //!
 //! `kernel/probe.rs` finds out which, and believes what it finds only if all of it makes sense; `selector.rs`
 //! believes it only after a thousand comparisons with the vDSO.
@@ -46,17 +47,22 @@ use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::clock) enum Mode {
     /// The cpu's counter.
-    Tsc,
+    Counter,
     /// KVM's page for its guest, which is read instead of the counter.
     Pvclock,
 }
 
 impl Mode {
-    /// Returns the kernel's number.
-    pub(in crate::clock) const fn number(self) -> u64 {
-        match self {
-            Mode::Tsc => 1,
-            Mode::Pvclock => 2,
+    /// Returns the mode with the kernel's number, if it is one of these.
+    ///
+    /// arm64 has two for its counter, one of which says that programs of 32 bits may not read it.
+    #[inline(always)]
+    pub(in crate::clock) const fn of(number: u64) -> Option<Mode> {
+        match number {
+            1 => Some(Mode::Counter),
+            2 if cfg!(target_arch = "aarch64") => Some(Mode::Counter),
+            2 => Some(Mode::Pvclock),
+            _ => None,
         }
     }
 }
@@ -98,14 +104,8 @@ pub(in crate::clock) struct Reading {
     pub(in crate::clock) nanos: u64,
     /// Nanoseconds per count, times 2^32.
     pub(in crate::clock) rate: u64,
-    pub(in crate::clock) sequence: u32,
-}
-
-impl Reading {
-    /// Returns what [`KernelPage::is_still`] compares with, if the reading was by the cpu's counter.
-    pub(in crate::clock) fn head(&self) -> u64 {
-        Mode::Tsc.number() << 32 | u64::from(self.sequence)
-    }
+    /// What [`KernelPage::is_still`] compares with: the sequence is the low half.
+    pub(in crate::clock) head: u64,
 }
 
 /// The page's data of one clock.
@@ -132,7 +132,7 @@ impl KernelPage {
         fence: Fence,
     ) -> Option<KernelPage> {
         let is_page = address != 0 && address % Self::ALIGNMENT == 0;
-        is_page.then_some(KernelPage(address | layout as usize | fence as usize))
+        is_page.then_some(KernelPage(address | layout as usize | fence.bit()))
     }
 
     /// Returns it as a word, which is at least 128.
@@ -157,7 +157,7 @@ impl KernelPage {
     }
 
     /// Returns the time of `clock`, in nanoseconds; `None` if anything is unusual: an update is under way, the mode
-    /// is not `Tsc`, the counter lags behind or ran far ahead. Each 64th tick is unusual too: see
+    /// is another than the counter, the counter lags behind or ran far ahead. Each 64th tick is unusual too: see
     /// [`is_checked`].
     #[inline(always)]
     pub(in crate::clock) fn read_fast<const ORDERED: bool>(self, clock: Clock) -> Option<u64> {
@@ -172,7 +172,7 @@ impl KernelPage {
         let (seconds, fraction) = self.time(clock);
         let is_still = self.is_still(head);
         // What is known before the counter is looked at after it: a fence waits for all that comes before.
-        if !is_still || !is_at_rest(head, Mode::Tsc) || is_checked(head) {
+        if !is_still || !is_at_rest(head, Mode::Counter) || is_checked(head) {
             return None;
         }
         // By halves, which is a subtraction and one with borrow. The low one is known earlier.
@@ -229,7 +229,7 @@ impl KernelPage {
                 core::hint::spin_loop();
                 continue;
             }
-            if head >> 32 != mode.number() {
+            if Mode::of(head >> 32) != Some(mode) {
                 return Err(Cause::SourceSwitched);
             }
             let counter = count()?;
@@ -245,7 +245,7 @@ impl KernelPage {
                     counter,
                     nanos: seconds.wrapping_mul(NANOS).wrapping_add(nanos),
                     rate: ((u128::from(multiplier) << 32) >> shift) as u64,
-                    sequence: head as u32,
+                    head,
                 });
             }
         }
@@ -271,10 +271,8 @@ impl KernelPage {
     /// Returns the sequence in the low half, mode in the high one. What is read later is from then or later.
     #[inline(always)]
     fn head(self) -> u64 {
-        let head = self.field(0);
-        // Partner: the kernel's barrier between data and the even sequence.
-        fence(Ordering::Acquire);
-        head
+        // Acquire: partner is the kernel's barrier between data and the even sequence.
+        word(self.0 & !(Self::ALIGNMENT - 1)).load(Ordering::Acquire)
     }
 
     /// Returns `true` if nothing changed since `head`.
@@ -323,7 +321,11 @@ const NANOS: u64 = 1_000_000_000;
 /// Returns `true` if no update is under way and the mode is `mode`. (3)
 #[inline(always)]
 fn is_at_rest(head: u64, mode: Mode) -> bool {
-    head & 0xffff_ffff_0000_0001 == mode.number() << 32
+    if cfg!(target_arch = "aarch64") {
+        return head & 1 == 0 && Mode::of(head >> 32) == Some(mode);
+    }
+    let number = if mode == Mode::Pvclock { 2 } else { 1 };
+    head & 0xffff_ffff_0000_0001 == number << 32
 }
 
 /// Returns `true` if this is one of the ticks, one in 64, in which a reading is compared with the vDSO's: that is how
@@ -335,8 +337,13 @@ pub(in crate::clock) fn is_checked(sequence: u64) -> bool {
 
 #[inline(always)]
 fn load(address: usize) -> u64 {
-    let word = ptr::with_exposed_provenance::<AtomicU64>(address);
-    // SAFETY: invariant 1; the offsets are multiples of 8 within the data. Relaxed loads of a word work on
-    // memory that is mapped for reading only; fences order them.
-    unsafe { (*word).load(Ordering::Relaxed) }
+    word(address).load(Ordering::Relaxed)
+}
+
+/// Returns a word of the data, for loads only.
+#[inline(always)]
+fn word<'a>(address: usize) -> &'a AtomicU64 {
+    // SAFETY: invariant 1; the offsets are multiples of 8 within the data. Loads of a word work on memory that is
+    // mapped for reading only.
+    unsafe { &*ptr::with_exposed_provenance(address) }
 }

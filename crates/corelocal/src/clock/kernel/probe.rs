@@ -19,8 +19,7 @@ use crate::clock::page::pvclock;
 use crate::clock::status::Cause;
 use crate::sys::file::pipe::Pipe;
 use crate::sys::file::{File, PathBuf};
-
-const PAGE: usize = 4096;
+use crate::sys::memory::page_size::page_size;
 
 /// The facts that the choice of a back-end depends on.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +29,7 @@ pub(in crate::clock) struct Found {
     /// The address of KVM's page, if it is mapped.
     pub(in crate::clock) pvclock: Option<usize>,
     /// Whether the kernel trusts the cpus' counters to agree.
-    pub(in crate::clock) tsc: bool,
+    pub(in crate::clock) counters_agree: bool,
 }
 
 /// Looks around.
@@ -39,7 +38,12 @@ pub(in crate::clock) struct Found {
 #[cold]
 pub(in crate::clock) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Found {
     let vdso = crate::sys::process::environment::auxiliary(libc::AT_SYSINFO_EHDR);
-    let nothing = |cause| Found { page: Err(cause), pvclock: None, tsc: tsc_is_the_source() };
+    let nothing = |cause| Found {
+        page: Err(cause),
+        pvclock: None,
+        // A kernel that reads the counter only by itself has a reason.
+        counters_agree: cause != Cause::SourceSwitched && counter_is_the_source(),
+    };
     if vdso == 0 {
         return nothing(Cause::UnknownLayout);
     }
@@ -53,7 +57,7 @@ pub(in crate::clock) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Fou
     };
     let mut best = Cause::UnknownLayout;
     for place in PLACES {
-        let address = vdso.wrapping_sub(place.pages * PAGE);
+        let address = vdso.wrapping_sub(place.pages * page_size());
         let mut copy = [0; COPY];
         // An update takes a microsecond; a copy in the middle of one is taken again.
         for _ in 0..3 {
@@ -71,7 +75,7 @@ pub(in crate::clock) fn probe(fence: Fence, clock: impl Fn(Clock) -> u64) -> Fou
                         (Some(page), mode) => Ok((page, mode)),
                         (None, _) => Err(Cause::UnknownLayout),
                     };
-                    return Found { page, pvclock, tsc: mode == Mode::Tsc };
+                    return Found { page, pvclock, counters_agree: mode == Mode::Counter };
                 }
                 Err(Cause::UpdateStalled) => {}
                 Err(cause) => {
@@ -109,10 +113,16 @@ const fn place(pages: usize, offset: usize, layout: Layout, pvclock: usize) -> P
     Place { pages, offset, layout, pvclock }
 }
 
-/// Known ones: 5.10 and 6.1, 6.12, 6.18 and 7.2. Nearest first: all but the last are within the mapping of
+/// Known ones of x86-64: 5.10 and 6.1, 6.12, 6.18 and 7.2. Nearest first: all but the last are within the mapping of
 /// the vDSO's data whatever the kernel.
+#[cfg(target_arch = "x86_64")]
 const PLACES: [Place; 3] =
     [place(4, 128, Layout::Short, 3), place(4, 128, Layout::Long, 3), place(6, 0, Layout::Long, 2)];
+
+/// Known ones of aarch64: 7.2, 6.12. The page that a kernel like 7.2 has at the second place is that of a time
+/// namespace, so the first one is looked at first.
+#[cfg(target_arch = "aarch64")]
+const PLACES: [Place; 2] = [place(3, 0, Layout::Short, 0), place(2, 0, Layout::Short, 0)];
 
 /// The clocks' times before a page was copied.
 struct Truth {
@@ -147,18 +157,20 @@ fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
     };
     let Some((head, last, mask, rate, times)) = all() else { return Err(Cause::UnknownLayout) };
     let mode = match head >> 32 {
-        1 => Some(Mode::Tsc),
-        2 => Some(Mode::Pvclock),
         TIME_NAMESPACE => return Err(Cause::TimeNamespace),
         // None at all, or Hyper-V's page.
         0 | 3 => None,
-        _ => return Err(Cause::UnknownLayout),
+        number => Some(Mode::of(number).ok_or(Cause::UnknownLayout)?),
     };
     let (multiplier, shift) = (rate & 0xffff_ffff, rate >> 32);
-    // Powers of two around what a counter of 0.1 to 30 GHz needs; the sum of a product and a time below a few
+    // Powers of two around what a counter of 1 MHz to 30 GHz needs; the sum of a product and a time below two
     // seconds fits 64 bits then.
-    let is_rate = (1 << 12..1 << 30).contains(&multiplier) && (8..=32).contains(&shift);
-    if mask != u64::MAX || !is_rate {
+    let is_rate = (1 << 12..1 << 31).contains(&multiplier) && (8..=32).contains(&shift);
+    // aarch64's counter has at least 56 bits.
+    let bits = mask.trailing_ones();
+    let is_mask =
+        bits == 64 || cfg!(target_arch = "aarch64") && bits >= 56 && mask.count_ones() == bits;
+    if !is_mask || !is_rate {
         return Err(Cause::UnknownLayout);
     }
     let clocks = [truth.realtime, truth.monotonic, truth.boottime, truth.tai];
@@ -177,7 +189,7 @@ fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
     if head & 1 != 0 {
         return Err(Cause::UpdateStalled);
     }
-    if mode == Mode::Tsc {
+    if mode == Mode::Counter {
         let advance = u128::from(truth.counter.abs_diff(last)) * u128::from(multiplier);
         if advance >> shift >= u128::from(STALE) {
             return Err(Cause::UnknownLayout);
@@ -189,10 +201,11 @@ fn examine(copy: &[u8], layout: Layout, truth: &Truth) -> Result<Mode, Cause> {
 /// Returns the address of KVM's page, if it is there and speaks for all cpus.
 fn find_pvclock(pipe: &Pipe, vdso: usize, place: Option<Place>, truth: &Truth) -> Option<usize> {
     let places: &[usize] = match &place {
+        _ if cfg!(not(target_arch = "x86_64")) => &[],
         Some(place) => &[place.pvclock],
         None => &[2, 3],
     };
-    places.iter().map(|pages| vdso.wrapping_sub(pages * PAGE)).find(|at| {
+    places.iter().map(|pages| vdso.wrapping_sub(pages * page_size())).find(|at| {
         let mut copy = Aligned([0; 32]);
         pipe.copy(*at as *const u8, &mut copy.0) && is_pvclock(&copy, truth.counter)
     })
@@ -230,11 +243,12 @@ pub(in crate::clock) unsafe fn pvclock_at<'a>(address: usize) -> Option<&'a pvcl
 
 /// Returns `true` if the kernel's clock source is the cpu's counter, which it is only while it trusts all cpus' to
 /// agree. No where /sys does not say.
-fn tsc_is_the_source() -> bool {
+fn counter_is_the_source() -> bool {
+    const COUNTER: &[u8] = if cfg!(target_arch = "aarch64") { b"arch_sys_counter" } else { b"tsc" };
     const NAME: &[u8] = b"/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let mut name = [0; 16];
+    let mut name = [0; 32];
     let read = PathBuf::join(&[NAME]).and_then(|path| File::open(&path)?.read(&mut name));
-    read.is_ok_and(|read| name[..read].trim_ascii() == b"tsc")
+    read.is_ok_and(|read| name[..read].trim_ascii() == COUNTER)
 }
 
 #[cfg(test)]

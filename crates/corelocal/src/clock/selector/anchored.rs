@@ -21,7 +21,7 @@ impl<T: Truth> Selector<T> {
             true => paravirtual::count(self.pvclock()?, counter::count::<HOW>).ok(),
             false => Some(counter::count::<HOW>()),
         };
-        let mode = if PVCLOCK { Mode::Pvclock } else { Mode::Tsc };
+        let mode = if PVCLOCK { Mode::Pvclock } else { Mode::Counter };
         match self.anchor(mode).and_then(|anchor| anchor.read_fast(other(clock), count)) {
             Some(nanos) => nanos,
             None => self.read_patiently(clock, HOW != how::UNORDERED),
@@ -84,8 +84,8 @@ impl<T: Truth> Selector<T> {
     /// Returns the anchor of the counter of `mode`: each has its own, since one's lines mean nothing to the other.
     #[inline(always)]
     pub(super) fn anchor(&self, mode: Mode) -> Option<&'static Anchor> {
-        let Anchors { tsc, pvclock } = self.anchors.get()?;
-        Some(if mode == Mode::Tsc { tsc } else { pvclock })
+        let Anchors { counter, pvclock } = self.anchors.get()?;
+        Some(if mode == Mode::Counter { counter } else { pvclock })
     }
 }
 

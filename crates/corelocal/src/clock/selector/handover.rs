@@ -126,7 +126,7 @@ fn times(monotonic: u64, offsets: &Offsets) -> Times {
 fn anchored(route: usize) -> Option<Mode> {
     match kind(route) {
         route::ANCHOR_PVCLOCK => Some(Mode::Pvclock),
-        route::ANCHOR_TSC => Some(Mode::Tsc),
+        route::ANCHOR_COUNTER => Some(Mode::Counter),
         _ => None,
     }
 }
@@ -137,7 +137,7 @@ impl<T: Truth> Selector<T> {
         let fence = counter::cheaper_fence();
         let found = probe::probe(fence, T::read);
         self.pvclock.store(found.pvclock.unwrap_or(0), Ordering::Relaxed);
-        self.tsc.store(found.tsc.into(), Ordering::Relaxed);
+        self.counters_agree.store(found.counters_agree.into(), Ordering::Relaxed);
         self.choose_among(from, fence, found.page);
     }
 
@@ -155,7 +155,7 @@ impl<T: Truth> Selector<T> {
                 self.changes.store(0, Ordering::Relaxed);
                 self.end(from);
                 let validating = match mode {
-                    Mode::Tsc => route::VALIDATING_TSC,
+                    Mode::Counter => route::VALIDATING_COUNTER,
                     Mode::Pvclock => route::VALIDATING_PVCLOCK,
                 };
                 self.number(validating, fence)
@@ -177,7 +177,7 @@ impl<T: Truth> Selector<T> {
     pub(super) fn fall_back(&self, from: usize, cause: Cause) {
         if cause == Cause::SourceSwitched {
             // Perhaps because the counters do not agree any more.
-            self.tsc.store(0, Ordering::Relaxed);
+            self.counters_agree.store(0, Ordering::Relaxed);
         }
         let fence = Fence::of_bit(from);
         let may_go_on = cause == Cause::UpdateStalled
@@ -188,7 +188,7 @@ impl<T: Truth> Selector<T> {
             None if may_go_on => self.number(route::VDSO, fence),
             None => self.below(Backend::KernelPage, from, fence),
             Some(Mode::Pvclock) => self.below(Backend::Paravirtual, from, fence),
-            Some(Mode::Tsc) => self.number(route::VDSO, fence),
+            Some(Mode::Counter) => self.number(route::VDSO, fence),
         };
         if self.switch(from, to) {
             self.counts.fell_back(cause);
@@ -202,12 +202,12 @@ impl<T: Truth> Selector<T> {
         let limit = self.limit.load(Ordering::Relaxed);
         let anchors = [
             (Backend::Paravirtual, Mode::Pvclock, route::ANCHOR_PVCLOCK),
-            (Backend::Anchor, Mode::Tsc, route::ANCHOR_TSC),
+            (Backend::Anchor, Mode::Counter, route::ANCHOR_COUNTER),
         ];
         for (backend, mode, to) in anchors {
             let is_there = match mode {
                 Mode::Pvclock => self.pvclock.load(Ordering::Relaxed) != 0,
-                Mode::Tsc => self.tsc.load(Ordering::Relaxed) != 0,
+                Mode::Counter => self.counters_agree.load(Ordering::Relaxed) != 0,
             };
             if backend <= level || (backend as u32) < limit || !is_there {
                 continue;
@@ -238,7 +238,7 @@ impl<T: Truth> Selector<T> {
     pub(super) fn number(&self, to: usize, fence: Fence) -> usize {
         const HIGHEST: usize = 1 << (usize::BITS - 1);
         let count = self.routes.fetch_add(1, Ordering::Relaxed);
-        HIGHEST | count << 8 & !HIGHEST | to << 1 | fence as usize
+        HIGHEST | count << 8 & !HIGHEST | to << 1 | fence.bit()
     }
 
     /// After a lost race: the winner may lead to an anchor that was ended meanwhile, for a route that is gone.

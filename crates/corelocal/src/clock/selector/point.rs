@@ -20,7 +20,7 @@ impl<T: Truth> Selector<T> {
         let fence = Fence::of_bit(route);
         let mode = match kind(route) {
             route::PAGE_BY_PVCLOCK | route::ANCHOR_PVCLOCK => Mode::Pvclock,
-            _ => Mode::Tsc,
+            _ => Mode::Counter,
         };
         let mut ticks = 0;
         let mut count = || {
@@ -29,21 +29,21 @@ impl<T: Truth> Selector<T> {
                 ticks
             };
             match mode {
-                Mode::Tsc => Ok(tick()),
+                Mode::Counter => Ok(tick()),
                 Mode::Pvclock => {
                     paravirtual::count(self.pvclock().ok_or(Cause::UnknownLayout)?, tick)
                 }
             }
         };
         let found = match kind(route) {
-            route::ANCHOR_TSC | route::ANCHOR_PVCLOCK => self.on_line(mode, &mut count),
+            route::ANCHOR_COUNTER | route::ANCHOR_PVCLOCK => self.on_line(mode, &mut count),
             route::PAGE_BY_PVCLOCK => self.on_page(mode, &mut count),
             route::PAGE => self.on_page(mode, &mut count),
             _ => None,
         };
         if let Some((nanos, rate, ahead)) = found {
             // Of KVM's page it is a rate over its nanoseconds.
-            let rate = (mode == Mode::Tsc).then_some(rate);
+            let rate = (mode == Mode::Counter).then_some(rate);
             return Some(Point { ticks, nanos, width: 0, rate, ahead });
         }
         let mut count = || Ok(counter::ordered_by(fence));
@@ -56,7 +56,7 @@ impl<T: Truth> Selector<T> {
     pub(in crate::clock) fn tick(&self) -> Option<Reading> {
         let page = self.serving()?;
         let count = || Ok(counter::ordered_by(page.fence()));
-        page.read(Clock::Monotonic, Mode::Tsc, count).ok()
+        page.read(Clock::Monotonic, Mode::Counter, count).ok()
     }
 
     /// Returns the monotonic clock by the vDSO's data, its rate over the count, and what realtime is ahead by.
@@ -69,7 +69,7 @@ impl<T: Truth> Selector<T> {
         let reading = page.read(Clock::Monotonic, mode, count).ok()?;
         // At the same count, and by the same data if the sequence is the same.
         let realtime = page.read(Clock::Realtime, mode, || Ok(reading.counter)).ok();
-        let realtime = realtime.filter(|realtime| realtime.sequence == reading.sequence);
+        let realtime = realtime.filter(|realtime| realtime.head == reading.head);
         let ahead = realtime.map(|realtime| realtime.nanos.wrapping_sub(reading.nanos));
         Some((reading.nanos, reading.rate, ahead))
     }
@@ -92,7 +92,7 @@ impl<T: Truth> Selector<T> {
         let is_stable = || {
             self.pvclock().is_some_and(|page| page.content().is_ok_and(|(_, is)| is.is_stable()))
         };
-        let agree = self.tsc.load(Ordering::Relaxed) != 0 || is_stable();
+        let agree = self.counters_agree.load(Ordering::Relaxed) != 0 || is_stable();
         (is_allowed && agree).then(|| Fence::of_bit(self.route.load(Ordering::Relaxed)))
     }
 }

@@ -69,7 +69,7 @@ impl<T: Truth> Selector<T> {
         let is_past_floors = || self.floors.are_past(T::read);
         if passed >= ENOUGH && self.changes.load(Ordering::Relaxed) >= CHANGES && is_past_floors() {
             let serving = match mode {
-                Mode::Tsc => page.word(),
+                Mode::Counter => page.word(),
                 Mode::Pvclock => self.number(route::PAGE_BY_PVCLOCK, page.fence()),
             };
             self.switch(route, serving);

@@ -24,7 +24,7 @@ fn each_layout_is_recognised_and_taken_for_no_other() {
     for (layout, other) in [(LAYOUTS[0], LAYOUTS[1]), (LAYOUTS[1], LAYOUTS[0])] {
         let page = Synthetic::new(layout);
         let truth = truth(page);
-        assert_eq!(examine(&page.bytes(), layout, &truth), Ok(Mode::Tsc));
+        assert_eq!(examine(&page.bytes(), layout, &truth), Ok(Mode::Counter));
         assert_eq!(examine(&page.bytes(), other, &truth), Err(Cause::UnknownLayout));
         for shifted in [8, 16, 64, 128] {
             let wrong = examine(&page.bytes()[shifted..], layout, &truth);
@@ -42,13 +42,34 @@ fn modes_and_updates_are_told_apart() {
         examine(&page.bytes(), Layout::Long, &truth)
     };
     assert_eq!(modes(0), Err(Cause::SourceSwitched));
-    assert_eq!(modes(2), Ok(Mode::Pvclock));
+    let second = if cfg!(target_arch = "aarch64") { Mode::Counter } else { Mode::Pvclock };
+    assert_eq!(modes(2), Ok(second));
     assert_eq!(modes(3), Err(Cause::SourceSwitched));
     assert_eq!(modes(4), Err(Cause::UnknownLayout));
     assert_eq!(modes(TIME_NAMESPACE), Err(Cause::TimeNamespace));
-    assert_eq!(modes(1), Ok(Mode::Tsc));
+    assert_eq!(modes(1), Ok(Mode::Counter));
     page.turn(1);
     assert_eq!(modes(1), Err(Cause::UpdateStalled));
+}
+
+/// aarch64's counter has 56 bits or more.
+#[test]
+fn a_mask_is_that_of_a_counter() {
+    let page = Synthetic::new(Layout::Short);
+    let truth = truth(page);
+    for (mask, is_one) in [
+        (u64::MAX, true),
+        (u64::MAX >> 8, cfg!(target_arch = "aarch64")),
+        (u64::MAX >> 2, cfg!(target_arch = "aarch64")),
+        (u64::MAX >> 9, false),
+        (u64::MAX >> 8 | 1 << 60, false),
+        (u64::MAX - 1, false),
+        (0, false),
+    ] {
+        page.set(offset::MASK, mask);
+        let examined = examine(&page.bytes(), Layout::Short, &truth);
+        assert_eq!(examined.is_ok(), is_one, "{mask:#x}: {examined:?}");
+    }
 }
 
 #[test]
@@ -61,7 +82,7 @@ fn what_is_short_stale_or_ahead_is_refused() {
             let wrong = examine(&whole[..length], layout, &truth(page));
             assert_eq!(wrong, Err(Cause::UnknownLayout), "{length} bytes");
         }
-        assert_eq!(examine(&whole[..needed], layout, &truth(page)), Ok(Mode::Tsc));
+        assert_eq!(examine(&whole[..needed], layout, &truth(page)), Ok(Mode::Counter));
         for wrong in [-40_000_000_000i64, 40_000_000_000] {
             for clock in 0..4 {
                 let mut truth = truth(page);
@@ -100,7 +121,7 @@ proptest! {
             let value = if is_flip { page.get(at * 8) ^ 1 << flip } else { value };
             page.set(at * 8, value);
             if let Ok(mode) = examine(&page.bytes(), layout, &truth) {
-                let page = page.page(Fence::Lfence);
+                let page = page.page(Fence::FENCED);
                 let read = page.read(Clock::Monotonic, mode, || Ok(truth.counter));
                 let nanos = read.expect("even and of that mode").nanos;
                 // Half a minute for the tick, as much for the counter since, and a multiplier that is wrong.
@@ -122,10 +143,10 @@ fn this_machine_is_probed() {
     let clock = |clock| crate::clock::kernel::vdso::read(clock as libc::clockid_t);
     let found = probe(fence, clock);
     std::eprintln!("found {found:?}");
-    if let Ok((page, Mode::Tsc)) = found.page {
+    if let Ok((page, Mode::Counter)) = found.page {
         let before = clock(Clock::Monotonic);
         let count = || Ok(counter::ordered_by(fence));
-        let read = page.read(Clock::Monotonic, Mode::Tsc, count).unwrap().nanos;
+        let read = page.read(Clock::Monotonic, Mode::Counter, count).unwrap().nanos;
         assert!(before <= read && read <= clock(Clock::Monotonic));
     }
 }

@@ -87,7 +87,7 @@ fn nothing_goes_back_while_an_anchor_is_settled_again() {
                 shared.read_for(milliseconds);
             }
             let route = selector.route.load(Ordering::Acquire);
-            selector.choose_among(route, Fence::Lfence, Err(Cause::UnknownLayout));
+            selector.choose_among(route, Fence::FENCED, Err(Cause::UnknownLayout));
         }
     });
     assert_eq!(selector.status().backend, Backend::Anchor);
@@ -107,16 +107,16 @@ fn nothing_goes_back_when_back_ends_follow_one_another() {
             match round % 3 {
                 0 => selector.fall_back(now(), Cause::Inconsistent),
                 1 => {
-                    let found = Ok((page.page(Fence::Lfence), Mode::Tsc));
-                    selector.choose_among(now(), Fence::Lfence, found);
-                    assert!(kind(now()) != route::ANCHOR_TSC);
+                    let found = Ok((page.page(Fence::FENCED), Mode::Counter));
+                    selector.choose_among(now(), Fence::FENCED, found);
+                    assert!(kind(now()) != route::ANCHOR_COUNTER);
                     shared.read_for(1);
                     selector.fall_back(now(), Cause::Inconsistent);
                 }
                 _ => {}
             }
             // As `settle`.
-            selector.choose_among(now(), Fence::Lfence, Err(Cause::UnknownLayout));
+            selector.choose_among(now(), Fence::FENCED, Err(Cause::UnknownLayout));
             shared.read_for(round as u64 % 40);
         }
     });
@@ -130,9 +130,9 @@ fn a_late_loser_leaves_no_ended_anchor_behind() {
     let old = selector.route.load(Ordering::Acquire);
     selector.fall_back(old, Cause::Inconsistent);
     let vdso = selector.route.load(Ordering::Acquire);
-    selector.choose_among(vdso, Fence::Lfence, Err(Cause::UnknownLayout));
+    selector.choose_among(vdso, Fence::FENCED, Err(Cause::UnknownLayout));
     let new = selector.route.load(Ordering::Acquire);
-    assert!(kind(new) == route::ANCHOR_TSC && new != old);
+    assert!(kind(new) == route::ANCHOR_COUNTER && new != old);
     selector.fall_back(old, Cause::Inconsistent);
     assert_eq!(selector.route.load(Ordering::Acquire), new);
     is_near(selector, Clock::Boottime);
@@ -153,7 +153,7 @@ fn a_floor_of_another_time_namespace_is_none() {
         check(selector);
         selector.choose_among(
             selector.route.load(Ordering::Acquire),
-            Fence::Lfence,
+            Fence::FENCED,
             Err(Cause::UnknownLayout),
         );
         assert_eq!(selector.status().backend, Backend::Anchor);

@@ -63,10 +63,20 @@ macro_rules! trace_copy {
 }
 
 functions! {
-    // Records with readings of the counter: the clock does not read it on this processor, so their slots are never
-    // bound (`trace/memory.rs`, `STAMPED`).
-    fn trace_push(_index, _object, _thread: u64, _from: *const MaybeUninit<u64>, _n: u64) -> Exit {
-        Exit::COLD
+    fn trace_push(index, object, thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit {
+        section!(
+            index,
+            object,
+            trace_buffer!(),
+            trace_owner!(),
+            trace_reserve!("add {next}, {next}, {n}, lsl #3", "add {next}, {next}, #8"),
+            "mrs {place}, cntvct_el0",
+            prepare!("str {place}, [{used}]"),
+            trace_copy!("8"),
+            "stlr {next}, [{scratch}]";
+            number = in(reg) thread, from = in(reg) from, n = in(reg) n, limit = const TRACE_BUFFER,
+            used = out(reg) _, next = out(reg) _, left = out(reg) _,
+        )
     }
 
     fn trace_push_timed(
@@ -104,29 +114,44 @@ functions! {
     }
 }
 
-/// The section `trace_push_fixed`: as `trace_push`.
-macro_rules! trace_push_fixed {
-    ($index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {{
-        let _ = ($index, $object, $thread, $($value),+);
-        Exit::COLD
-    }};
-}
-
-/// The section `trace_push_timed_fixed`, of a record of so many bytes: for each word its offset in the record and its
-/// register.
-macro_rules! trace_push_timed_fixed {
-    ($index:ident, $object:ident, $thread:ident, $time:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
+/// The sections of records of fixed length: the steps that write the time, and their operands; then the length of the
+/// record in bytes, and for each word its offset in the record and its register.
+macro_rules! trace_fixed {
+    ([$($time:expr),+] [$($operands:tt)*]
+        $index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
         section!(
             $index,
             $object,
             trace_buffer!(),
             trace_owner!(),
             trace_reserve!(concat!("add {next}, {next}, #", $len)),
-            prepare!("str {time}, [{used}]"),
+            $($time,)+
             $(prepare!(concat!("str {", stringify!($word), "}, [{used}, #", $at, "]")),)+
             "stlr {next}, [{scratch}]";
-            number = in(reg) $thread, time = in(reg) $time, limit = const TRACE_BUFFER,
-            used = out(reg) _, next = out(reg) _, $($word = in(reg) $value,)+
+            number = in(reg) $thread, limit = const TRACE_BUFFER, used = out(reg) _, next = out(reg) _, $($operands)*
+            $($word = in(reg) $value,)+
+        )
+    };
+}
+
+/// The section `trace_push_fixed`, see [`trace_fixed`].
+macro_rules! trace_push_fixed {
+    ($($rest:tt)*) => {
+        trace_fixed!(
+            ["mrs {place}, cntvct_el0", prepare!("str {place}, [{used}]")]
+            []
+            $($rest)*
+        )
+    };
+}
+
+/// The section `trace_push_timed_fixed`, see [`trace_fixed`].
+macro_rules! trace_push_timed_fixed {
+    ($index:ident, $object:ident, $thread:ident, $time:ident, $($rest:tt)*) => {
+        trace_fixed!(
+            [prepare!("str {time}, [{used}]")]
+            [time = in(reg) $time,]
+            $index, $object, $thread, $($rest)*
         )
     };
 }

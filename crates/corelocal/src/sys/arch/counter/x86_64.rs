@@ -1,4 +1,4 @@
-//! x86-64: the instructions that read the cpu's counter, which come with its two halves.
+//! x86-64: the time-stamp counter, which comes in two halves.
 //!
 //! The intrinsics of `core` give the whole. Its low half is there two instructions earlier, and where that
 //! suffices, as in the arithmetic of a clock, the two are a tenth of what the clock costs beyond this
@@ -9,9 +9,15 @@ use core::arch::asm;
 /// The counter, its low half and its high half.
 pub(crate) type Halves = (u32, u32);
 
+/// Whether a count is short enough for measuring instructions by it.
+pub(crate) const IS_FINE: bool = true;
+
+/// The counts that a cpu's reorder buffer can be ahead: about 10 us, which is more than enough.
+pub(crate) const IN_FLIGHT: u64 = 1 << 15;
+
 /// Returns the counter, whenever the cpu likes to read it.
 #[inline(always)]
-pub(crate) fn rdtsc() -> Halves {
+pub(crate) fn unordered() -> Halves {
     let (low, high);
     // SAFETY: reads a counter that every cpu of 64 bits has into two registers. (A process that forbade it to
     // itself, by PR_SET_TSC, cannot use the vDSO either.)
@@ -23,7 +29,7 @@ pub(crate) fn rdtsc() -> Halves {
 
 /// Returns the counter, read after every earlier load is done. For every cpu.
 #[inline(always)]
-pub(crate) fn lfence_rdtsc() -> Halves {
+pub(crate) fn fenced() -> Halves {
     let (low, high);
     // SAFETY: reads the counter; the fence is part of SSE2, which every 64-bit cpu has.
     unsafe {
@@ -35,9 +41,9 @@ pub(crate) fn lfence_rdtsc() -> Halves {
 /// Returns the counter, read after every earlier load is done, by one instruction.
 ///
 /// # Safety
-/// - The cpu has it: see [`has_rdtscp`].
+/// - The cpu has it: see [`orders_itself`].
 #[inline(always)]
-pub(crate) unsafe fn rdtscp() -> Halves {
+pub(crate) unsafe fn ordered() -> Halves {
     let (low, high);
     // SAFETY: the caller guarantees that the cpu has the instruction, which writes three registers.
     unsafe {
@@ -47,7 +53,7 @@ pub(crate) unsafe fn rdtscp() -> Halves {
 }
 
 /// Returns `true` if the cpu has `rdtscp`. Costs an exit in a virtual machine.
-pub(crate) fn has_rdtscp() -> bool {
+pub(crate) fn orders_itself(_hwcap2: usize) -> bool {
     // Every cpu of 64 bits has this leaf: it is where it says so.
     #[allow(unused_unsafe, reason = "safe in later versions of Rust")]
     // SAFETY: as said.

@@ -1,5 +1,6 @@
 //! Functions that each do one operation: `ci/instructions` counts what they execute when all goes well.
 
+use corelocal::clock::{self, Ticks};
 use corelocal::percpu::{Counter, Histogram, Queue, Ring, Stack, Word};
 use corelocal::rcu::RcuCopy;
 use corelocal::rseq;
@@ -37,6 +38,9 @@ operations! {
     hot_queue_push(n: u64) { let _ = QUEUE.push(n); }
     hot_mutex_add(n: u64) { *MUTEX.lock() += n; }
     hot_copy_load() -> u64 { COPY.load() }
+    hot_monotonic() -> u64 { clock::monotonic() }
+    hot_monotonic_unordered() -> u64 { clock::monotonic_unordered() }
+    hot_ticks() -> u64 { Ticks::now().as_raw() }
 }
 
 fn main() {
@@ -48,8 +52,9 @@ fn main() {
     hot_queue_push(7);
     hot_mutex_add(8);
     let ids = (hot_cpu_id(), hot_cid());
+    let times = (hot_monotonic(), hot_monotonic_unordered(), hot_ticks());
     println!(
-        "{ids:?}: counter {}, popped {}, copy {}",
+        "{ids:?}: counter {}, popped {}, copy {}; {times:?}",
         COUNTER.get(),
         hot_stack_pop(),
         hot_copy_load(),

@@ -126,5 +126,12 @@ pub(super) fn read<const ORDERED: bool>(word: events::Word) -> Ticks {
         };
         return Ticks(count);
     }
+    nanoseconds::<ORDERED>()
+}
+
+/// Reads the monotonic clock. By a call, so that the code around a reading of the counter is short.
+#[cold]
+#[inline(never)]
+fn nanoseconds<const ORDERED: bool>() -> Ticks {
     Ticks(super::SELECTOR.read::<ORDERED>(super::Clock::Monotonic))
 }

@@ -42,6 +42,7 @@ use crate::clock::Clock;
 use crate::clock::counter::{self, Fence};
 use crate::clock::status::Cause;
 use crate::primitive::global::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sys::arch::counter::Halves;
 
 /// The kernel's clock source, as the page names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,12 +163,12 @@ impl KernelPage {
     #[inline(always)]
     pub(in crate::clock) fn read_fast<const ORDERED: bool>(self, clock: Clock) -> Option<u64> {
         let head = self.head();
-        let (low, high) = if ORDERED {
+        let now = if ORDERED {
             counter::ordered_halves(self.fence())
         } else {
             counter::unordered_halves()
         };
-        let (last_low, last_high) = self.last_halves();
+        let last = self.last_halves();
         let rate = self.later(offset::RATE);
         let (seconds, fraction) = self.time(clock);
         let is_still = self.is_still(head);
@@ -175,11 +176,7 @@ impl KernelPage {
         if !is_still || !is_at_rest(head, Mode::Counter) || is_checked(head) {
             return None;
         }
-        // By halves, which is a subtraction and one with borrow. The low one is known earlier.
-        let (advance, borrows) = low.overflowing_sub(last_low);
-        if high.wrapping_sub(last_high).wrapping_sub(borrows.into()) != 0 {
-            return None;
-        }
+        let advance = advance(now, last)?;
         // The multiplier is the low half of `rate`, the shift the high one. (4)
         let product = u64::from(advance).wrapping_mul(rate & 0xffff_ffff);
         let nanos = fraction.wrapping_add(product) >> ((rate >> 32) & 63);
@@ -283,10 +280,14 @@ impl KernelPage {
         self.field(0) == head
     }
 
-    /// Returns the halves of `LAST`, loaded by themselves: a compiler that saw that the low one is half of the other
-    /// would wait for the whole.
+    /// Returns the halves of `LAST`. On x86-64 they are loaded by themselves: a compiler that saw that the low one is
+    /// half of the other would wait for the whole.
     #[inline(always)]
-    fn last_halves(self) -> (u32, u32) {
+    fn last_halves(self) -> Halves {
+        if cfg!(target_arch = "aarch64") {
+            let last = self.field(offset::LAST);
+            return (last as u32, (last >> 32) as u32);
+        }
         let address = (self.0 & !(Self::ALIGNMENT - 1)) + offset::LAST;
         let half = |at: usize| {
             let half = ptr::with_exposed_provenance::<AtomicU32>(address + at);
@@ -317,6 +318,20 @@ impl KernelPage {
 }
 
 const NANOS: u64 = 1_000_000_000;
+
+/// Returns the counts from one value of the counter to another one, if they are fewer than 2^32.
+#[inline(always)]
+fn advance((low, high): Halves, (last_low, last_high): Halves) -> Option<u32> {
+    if cfg!(target_arch = "aarch64") {
+        // Of which the halves are parts.
+        let advance =
+            counter::whole((low, high)).wrapping_sub(counter::whole((last_low, last_high)));
+        return u32::try_from(advance).ok();
+    }
+    // By halves, which is a subtraction and one with borrow. The low one is known earlier.
+    let (advance, borrows) = low.overflowing_sub(last_low);
+    (high.wrapping_sub(last_high).wrapping_sub(borrows.into()) == 0).then_some(advance)
+}
 
 /// Returns `true` if no update is under way and the mode is `mode`. (3)
 #[inline(always)]

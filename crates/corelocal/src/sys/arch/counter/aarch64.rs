@@ -49,7 +49,7 @@ pub(crate) fn fenced() -> Halves {
             "ldr xzr, [{none}]",
             count = out(reg) count,
             none = out(reg) _,
-            options(readonly, preserves_flags),
+            options(readonly, nostack, preserves_flags),
         );
     }
     halves(count)
@@ -71,7 +71,7 @@ pub(crate) unsafe fn ordered() -> Halves {
             "ldr xzr, [{none}]",
             count = out(reg) count,
             none = out(reg) _,
-            options(readonly, preserves_flags),
+            options(readonly, nostack, preserves_flags),
         );
     }
     halves(count)

@@ -1,7 +1,7 @@
 //! Call chains in copies of this program's own stack: taken by a wait for a lock that is not available, in plain
 //! functions, in a signal handler, and in callbacks from libc.
 
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;

@@ -443,7 +443,7 @@ fn where_the_kernel_copies_no_stacks_a_part_is_kept() {
         let told = of(Kind::Write).unwrap();
         let mut stack = Box::new(Stack::EMPTY);
         assert!(profile().read_waiter(&told, &mut stack));
-        if cfg!(all(target_arch = "x86_64", not(corelocal_model))) {
+        if cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(corelocal_model))) {
             let words = stack.words().len();
             assert!((1..=512).contains(&words), "{words}");
         }

@@ -43,7 +43,7 @@ fn named<'a>(probes: &'a [Probe], name: &str) -> &'a Probe {
 fn a_tracer_attaches_and_leaves() {
     const TEST: &str = "a_tracer_attaches_and_leaves";
     if !cfg!(target_arch = "x86_64") {
-        return skip(TEST, "there are probes on x86-64 only");
+        return skip(TEST, "it reads x86-64's registers");
     }
     let Some(ours) = only_ours(TEST) else { return };
     let probes = probes(ours.library.as_deref().expect("a file"));

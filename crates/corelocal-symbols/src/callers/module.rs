@@ -62,7 +62,7 @@ impl<'a> Module<'a> {
         let segment = file.segments().find(|segment| {
             let (start, len) = segment.file_range();
             // A mapping begins at a page boundary, a segment anywhere in that page.
-            let first_page = start & !0xfff;
+            let first_page = start & !(page_size() - 1);
             (first_page..start.saturating_add(len)).contains(&map.offset)
                 && segment_is_code(segment)
         })?;
@@ -176,6 +176,12 @@ impl<'a> Module<'a> {
     }
 }
 
+/// Returns the bytes of a page of this machine.
+fn page_size() -> u64 {
+    // SAFETY: no preconditions.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 fn segment_is_code(segment: &object::Segment<'_, '_>) -> bool {
     match segment.flags() {
         object::SegmentFlags::Elf { p_flags } => p_flags & object::elf::PF_X != 0,
@@ -211,6 +217,7 @@ impl<'a> Frames<'a> {
         }
         let mut table = EhFrame::from(table);
         table.set_address_size(word);
+        table.set_vendor(unwind::VENDOR);
         Some(Frames { table, index, bases, context: RefCell::new(UnwindContext::new()) })
     }
 }

@@ -118,10 +118,12 @@ impl<'a> Program<'a> {
             // The return address of a call may belong to the next function.
             let inside = at - u64::from(is_call);
             calls.push(Call { at, inside });
-            let step = self
-                .code_at(inside)
-                .and_then(|(_, module)| module.caller(inside, &registers, &stack))
-                .unwrap_or_else(|| unwind::by_frame_pointer(&registers, &stack));
+            let code = self.code_at(inside);
+            let step = match code {
+                Some((_, module)) => module.caller(inside, &registers, &stack),
+                None => self.interrupted_by_signal(&registers, &stack),
+            }
+            .unwrap_or_else(|| unwind::by_frame_pointer(&registers, &stack));
             match step {
                 Step::Call(caller) => (registers, is_call) = (caller, true),
                 Step::Interrupted(caller) => (registers, is_call) = (caller, false),
@@ -129,6 +131,16 @@ impl<'a> Program<'a> {
             }
         }
         calls
+    }
+
+    /// Steps out of a signal handler, where that returns to code in no file, if what was interrupted is in one.
+    fn interrupted_by_signal(&self, registers: &Registers, stack: &Stack<'_>) -> Option<Step> {
+        let step = unwind::interrupted_by_signal(registers, stack)?;
+        let is_code = match &step {
+            Step::Interrupted(found) => self.files.areas.find(found.program_counter()).is_some(),
+            _ => false,
+        };
+        is_code.then_some(step)
     }
 
     fn frame(&self, call: Call) -> Frame {

@@ -1,11 +1,11 @@
 //! One step from a function to its caller, by the file's unwind table or by frame pointers.
 //!
-//! Registers have their DWARF numbers on x86-64: rbx 3, rbp 6, rsp 7, r12 to r15 12 to 15, and 16 for the return
-//! address.
+//! Registers have their DWARF numbers. Stacks are of this machine: what is known of processors is constants.
 //!
 //! Invariants:
 //! - Memory is read from the copy of the stack only. Other memory is unknown, and the walk ends where it is needed.
-//! - Each step moves the stack pointer up, so a walk ends.
+//! - Each step moves the stack pointer up, so a walk ends. The first one of a function that has stored nothing need not,
+//!   where calls leave the return address in a register; that register is unknown after it.
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EvaluationResult, Register, RegisterRule, UnwindExpression,
@@ -14,14 +14,50 @@ use gimli::{
 
 use super::module::Bytes;
 
-const FRAME_POINTER: usize = 6;
-const STACK_POINTER: usize = 7;
-const PROGRAM_COUNTER: usize = 16;
-const COUNT: usize = 17;
-/// The order in which a program passes them.
-const GIVEN: [usize; 8] = [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, 3, 12, 13, 14, 15];
-/// Callee-saved registers.
-const KEPT: [usize; 6] = [3, FRAME_POINTER, 12, 13, 14, 15];
+#[cfg(not(target_arch = "aarch64"))]
+mod machine {
+    //! x86-64: rbx 3, rbp 6, rsp 7, r12 to r15 12 to 15, and 16 for the return address.
+
+    pub const FRAME_POINTER: usize = 6;
+    pub const STACK_POINTER: usize = 7;
+    pub const PROGRAM_COUNTER: usize = 16;
+    /// Where a row says how to find the caller's program counter.
+    pub const RETURN_ADDRESS: usize = PROGRAM_COUNTER;
+    pub const COUNT: usize = 17;
+    /// The order in which a program passes them.
+    pub const GIVEN: [usize; 8] =
+        [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, 3, 12, 13, 14, 15];
+    /// Callee-saved registers.
+    pub const KEPT: [usize; 6] = [3, FRAME_POINTER, 12, 13, 14, 15];
+    /// The bits of an address of code.
+    pub const ADDRESS: u64 = u64::MAX;
+    pub const VENDOR: gimli::Vendor = gimli::Vendor::Default;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod machine {
+    //! AArch64: x0 to x30 0 to 30, sp 31, and 32 for the program counter.
+
+    pub const FRAME_POINTER: usize = 29;
+    pub const STACK_POINTER: usize = 31;
+    pub const PROGRAM_COUNTER: usize = 32;
+    /// Where a row says how to find the caller's program counter.
+    pub const RETURN_ADDRESS: usize = 30;
+    pub const COUNT: usize = 33;
+    /// The order in which a program passes them.
+    pub const GIVEN: [usize; 8] =
+        [PROGRAM_COUNTER, STACK_POINTER, FRAME_POINTER, RETURN_ADDRESS, 19, 20, 21, 22];
+    /// Callee-saved registers.
+    pub const KEPT: [usize; 11] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, FRAME_POINTER];
+    /// The bits of an address of code: a signature may stand above them.
+    pub const ADDRESS: u64 = (1 << 48) - 1;
+    pub const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
+}
+
+pub use machine::VENDOR;
+use machine::{
+    ADDRESS, COUNT, FRAME_POINTER, GIVEN, KEPT, PROGRAM_COUNTER, RETURN_ADDRESS, STACK_POINTER,
+};
 
 /// The maximum number of operations of an expression.
 const MOST_OPERATIONS: u32 = 1000;
@@ -31,7 +67,8 @@ const MOST_OPERATIONS: u32 = 1000;
 pub struct Registers([Option<u64>; COUNT]);
 
 impl Registers {
-    /// From program counter, stack pointer, rbp, rbx, r12, r13, r14 and r15.
+    /// From program counter, stack pointer, rbp, rbx, r12, r13, r14 and r15; on aarch64 program counter, stack pointer,
+    /// x29, x30, x19, x20, x21 and x22.
     pub fn new(values: [u64; 8]) -> Registers {
         let mut registers = [None; COUNT];
         for (place, value) in GIVEN.into_iter().zip(values) {
@@ -111,7 +148,7 @@ fn caller(
         }
         CfaRule::Expression(expression) => compute(expression, None)?,
     };
-    if frame <= registers.stack_pointer() {
+    if frame < registers.stack_pointer() {
         return None;
     }
     let value = |place: usize| match row.register(Register(place as u16)) {
@@ -133,14 +170,17 @@ fn caller(
     for place in KEPT {
         found[place] = value(place);
     }
-    found[PROGRAM_COUNTER] = Some(value(PROGRAM_COUNTER)?);
+    found[PROGRAM_COUNTER] = Some(value(RETURN_ADDRESS)? & ADDRESS);
     // A signal's frame says where the stack was. Otherwise it is above this frame.
     found[STACK_POINTER] = match row.register(Register(STACK_POINTER as u16)) {
         RegisterRule::Undefined | RegisterRule::SameValue => Some(frame),
         _ => value(STACK_POINTER),
     };
+    // A return address in a register of its own is unknown from then on.
+    let is_in_register = RETURN_ADDRESS != PROGRAM_COUNTER && registers.0[RETURN_ADDRESS].is_some();
     let goes_up = found[STACK_POINTER] > registers.0[STACK_POINTER];
-    goes_up.then_some(Registers(found))
+    (goes_up || is_in_register && found[STACK_POINTER] == registers.0[STACK_POINTER])
+        .then_some(Registers(found))
 }
 
 /// Evaluates an expression, with `first` on its stack at the beginning.
@@ -177,7 +217,7 @@ fn evaluate(
     }
 }
 
-/// Steps by rbp, in code without a table, if rbp points to a plausible frame.
+/// Steps by the frame pointer, in code without a table, if it points to a plausible frame.
 pub fn by_frame_pointer(registers: &Registers, stack: &Stack<'_>) -> Step {
     let step = || {
         let frame = registers.0[FRAME_POINTER]?;
@@ -189,10 +229,33 @@ pub fn by_frame_pointer(registers: &Registers, stack: &Stack<'_>) -> Step {
         let mut caller = [None; COUNT];
         caller[FRAME_POINTER] = Some(kept);
         caller[STACK_POINTER] = Some(above);
-        caller[PROGRAM_COUNTER] = Some(counter);
+        caller[PROGRAM_COUNTER] = Some(counter & ADDRESS);
         Some(Registers(caller))
     };
     step().map_or(Step::End, Step::Call)
+}
+
+/// Steps from the return of a signal handler, which arm64's kernel keeps in its vDSO, to what the signal interrupted: its
+/// registers are on the stack.
+#[cfg(target_arch = "aarch64")]
+pub fn interrupted_by_signal(registers: &Registers, stack: &Stack<'_>) -> Option<Step> {
+    /// The bytes from the stack pointer to x0: the signal's information, what comes first in the context, and the
+    /// address of a fault.
+    const FIRST: u64 = 128 + 176 + 8;
+    let word =
+        |nth: usize| stack.word(registers.stack_pointer().checked_add(FIRST + 8 * nth as u64)?);
+    let mut found = [None; COUNT];
+    for place in KEPT.into_iter().chain([RETURN_ADDRESS, STACK_POINTER, PROGRAM_COUNTER]) {
+        found[place] = Some(word(place)?);
+    }
+    let goes_up = found[STACK_POINTER] > registers.0[STACK_POINTER];
+    goes_up.then_some(Step::Interrupted(Registers(found)))
+}
+
+/// Returns `None`: libc's function that returns from a handler has a row of its own.
+#[cfg(not(target_arch = "aarch64"))]
+pub fn interrupted_by_signal(_: &Registers, _: &Stack<'_>) -> Option<Step> {
+    None
 }
 
 #[cfg(test)]

@@ -56,15 +56,25 @@ by_sections! {
     }
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom, corelocal_model))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux",
+    not(any(miri, loom, corelocal_model))
+))]
 pub(crate) mod probes;
 
 #[cfg(not(any(
     loom,
-    all(target_arch = "x86_64", target_os = "linux", not(any(miri, corelocal_model)))
+    all(
+        any(target_arch = "x86_64", target_arch = "aarch64"),
+        target_os = "linux",
+        not(any(miri, corelocal_model))
+    )
 )))]
 #[path = "arch/no_probes.rs"]
 pub(crate) mod probes;
+
+pub(crate) mod stacks;
 
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), path = "arch/counter/x86_64.rs")]
 #[cfg_attr(all(target_arch = "aarch64", not(miri)), path = "arch/counter/aarch64.rs")]

@@ -12,6 +12,7 @@
 
 use core::cell::UnsafeCell;
 
+use crate::sys::arch::stacks;
 use crate::sys::file::stderr::Line;
 use crate::sys::file::{File, OWN_MAPS};
 use crate::sys::thread::stack::{self, NAME_BYTES, REGISTERS};
@@ -90,6 +91,13 @@ impl CallStack {
             maps.print(nth, moment.registers[PROGRAM_COUNTER] as usize, false, true);
             nth += 1;
         }
+        // The caller of a function that has not stored it.
+        let link = stacks::LINK.filter(|_| moment.is_exact != 0);
+        let link = link.map(|at| stacks::return_address(moment.registers[at]));
+        if let Some(caller) = link.filter(|caller| maps.is_behind_a_call(*caller)) {
+            maps.print(nth, caller, true, false);
+            nth += 1;
+        }
         moment.for_each_caller(maps, |address, is_certain| {
             maps.print(nth, address, true, is_certain);
             nth += 1;
@@ -111,7 +119,7 @@ impl Moment {
         let mut frame = place(self.registers[FRAME_POINTER]);
         let mut is_led = false;
         for (nth, word) in words.iter().enumerate() {
-            let address = *word as usize;
+            let address = stacks::return_address(*word);
             let is_caller = match frame {
                 Some(at) if at + 1 == nth => {
                     is_led = maps.is_code(address);
@@ -221,7 +229,7 @@ impl Maps {
         let code = unsafe {
             core::ptr::with_exposed_provenance::<[u8; LONGEST]>(address - LONGEST).read()
         };
-        ends_with_a_call(code)
+        stacks::ends_with_a_call(code)
     }
 
     fn print(&self, nth: usize, address: usize, is_return: bool, is_certain: bool) {
@@ -236,12 +244,6 @@ impl Maps {
             _ => Line::print(format_args!("    #{nth}{mark} {address:#x}\n")),
         }
     }
-}
-
-/// Returns `true` if these bytes end with a call instruction: relative, or through a register or memory.
-fn ends_with_a_call(code: [u8; 7]) -> bool {
-    let is_indirect = |at: usize| code[at] == 0xff && code[at + 1] & 0x38 == 0x10;
-    code[2] == 0xe8 || [0, 1, 3, 4, 5].into_iter().any(is_indirect)
 }
 
 /// A line of `/proc/self/maps`.

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::call_stack::{CallStack, Maps};
 use super::guard::{self, Slot};
 use crate::alloc::fault::{self, Fault};
-use crate::sys::thread::stack::REGISTERS;
+use crate::sys::arch::stacks;
 
 /// The working memory of reports. All bytes 0 is a valid one.
 pub(super) struct Work {
@@ -204,7 +204,8 @@ impl fmt::Display for Headline {
 fn tell(slot: &'static Slot, address: usize, context: *mut c_void) {
     let touch = slot.touch(address);
     let (object, size) = slot.object();
-    let (registers, what) = interrupted(context);
+    // SAFETY: the kernel passed this context to the handler.
+    let (registers, what) = unsafe { stacks::interrupted(context) };
     let distance = address.wrapping_sub(object) as isize;
     fault::say(Headline { touch, what, distance, size, object }, address);
     let Some(work) = guard::work() else { return };
@@ -247,23 +248,4 @@ pub(super) fn report(fault: Fault, slot: &Slot, address: usize) -> ! {
     }
     // `REPORTS` stays set: no other thread reports any more.
     fault::abort()
-}
-
-/// Returns the interrupted registers, in the order of a trace, and the kind of access.
-#[cfg(target_arch = "x86_64")]
-fn interrupted(context: *mut c_void) -> (Option<[u64; REGISTERS]>, &'static str) {
-    // The kernel's ucontext: flags, link and stack, then the registers in this order.
-    const FIRST: usize = 5;
-    // rip, rsp, rbp, rbx, r12 to r15, and the fault's error code, which tells reads from writes.
-    const IN_TRACES: [usize; REGISTERS] = [16, 15, 10, 11, 4, 5, 6, 7];
-    const ERROR: usize = 19;
-    // SAFETY: the kernel passed this context to the handler.
-    let register = |nth: usize| unsafe { context.cast::<u64>().add(FIRST + nth).read() };
-    let what = if register(ERROR) & 2 != 0 { "a write" } else { "a read" };
-    (Some(IN_TRACES.map(register)), what)
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn interrupted(_context: *mut c_void) -> (Option<[u64; REGISTERS]>, &'static str) {
-    (None, "an access")
 }

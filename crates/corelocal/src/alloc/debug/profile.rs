@@ -111,7 +111,7 @@ pub fn is_on() -> bool {
 ///
 /// let rate = profile::start(64 << 10)?;
 /// let much = vec![1_u8; 10 << 20];
-/// # if cfg!(target_arch = "x86_64") {
+/// # if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
 /// profile::dump(c"/tmp/corelocal-example.heap")?; // `corelocal heap` shows it
 /// # std::fs::remove_file("/tmp/corelocal-example.heap");
 /// # }

@@ -147,7 +147,8 @@ impl Stack {
         }
     }
 
-    /// On x86-64 the program counter, stack pointer, rbp, rbx and r12 to r15. All 0 on other architectures.
+    /// On x86-64 the program counter, stack pointer, rbp, rbx and r12 to r15; on aarch64 program counter, stack pointer,
+    /// x29, x30, x19 to x22. All 0 on other architectures.
     pub fn registers(&self) -> &[u64; REGISTERS] {
         &self.registers
     }
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!((stack.time(), stack.taken), (Duration::from_nanos(1234), 5678));
         assert_eq!(stack.name(), "a long name for");
         assert!(stack.thread() != 0 && stack.thread() != std::process::id());
-        if cfg!(all(target_arch = "x86_64", not(corelocal_model))) {
+        if cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(corelocal_model))) {
             let [counter, pointer, ..] = *stack.registers();
             assert!(counter != 0 && pointer != 0 && !stack.words().is_empty());
         }

@@ -275,11 +275,6 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     }
 }
 
-/// Returns `None`: what reads stacks does not know this processor's registers.
-pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
-    None
-}
-
 /// The body of a function `vfork`: calls `before`, makes the child, and goes on as `after`, with what the kernel
 /// said and what `before` said.
 ///

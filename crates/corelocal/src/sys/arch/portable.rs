@@ -152,11 +152,6 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     crate::sys::process::nodelete::Loader { dladdr1: None, dlopen: None }
 }
 
-/// Returns `None`: they are not known here.
-pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
-    None
-}
-
 /// Not needed: without registers no stack is copied.
 ///
 /// # Safety

@@ -1,13 +1,13 @@
-//! x86-64: static probes for tracers (USDT), in the notes that SystemTap defined and bpftrace, perf and eBPF profilers
-//! read.
+//! x86-64 and AArch64: static probes for tracers (USDT), in the notes that SystemTap defined and bpftrace, perf and eBPF
+//! profilers read.
 //!
 //! ```text
 //!   otel_memory:alloc(object, size, weight)   an object was sampled, which stands for `weight` bytes
 //!   otel_memory:free(object)                  a sampled object is freed
 //! ```
-//! That is the convention of OpenTelemetry's eBPF profiler. A probe is a function of two instructions that do nothing:
-//! a tracer has the kernel put a breakpoint on the first of them. The second has 5 bytes, which newer kernels can replace
-//! by a call. Each probe has a semaphore: the kernel counts there how many tracers use it.
+//! That is the convention of OpenTelemetry's eBPF profiler. A probe is a function of instructions that do nothing:
+//! a tracer has the kernel put a breakpoint on the first of them. x86-64 has a second of 5 bytes, which newer kernels can
+//! replace by a call. Each probe has a semaphore: the kernel counts there how many tracers use it.
 //!
 //! Invariants:
 //! - Names carry the version: two versions of this crate in one program have probes of their own.
@@ -17,9 +17,43 @@ use core::arch::global_asm;
 use core::ffi::c_ulong;
 use core::sync::atomic::{AtomicU16, Ordering};
 
-/// Defines a probe: its name, its function, its semaphore, its arguments.
+/// The instruction that a call can replace.
+#[cfg(target_arch = "x86_64")]
+macro_rules! nop_of_a_call {
+    () => {
+        ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! nop_of_a_call {
+    () => {
+        ""
+    };
+}
+
+/// Where the first three arguments of a function are, as notes write it.
+#[cfg(target_arch = "x86_64")]
+macro_rules! arguments {
+    (1) => {
+        "8@%rdi"
+    };
+    (3) => {
+        "8@%rdi 8@%rsi 8@%rdx"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! arguments {
+    (1) => {
+        "8@x0"
+    };
+    (3) => {
+        "8@x0 8@x1 8@x2"
+    };
+}
+
+/// Defines a probe: its name, its function, its semaphore, the number of its arguments.
 macro_rules! probe {
-    ($name:literal, $function:literal, $semaphore:literal, $arguments:literal) => {
+    ($name:literal, $function:literal, $semaphore:literal, $arguments:tt) => {
         global_asm!(
             concat!(
                 ".pushsection .text.",
@@ -34,7 +68,7 @@ macro_rules! probe {
             concat!($function, ":"),
             ".cfi_startproc",
             "990: nop",
-            ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", // a nop of 5 bytes
+            nop_of_a_call!(),
             "ret",
             ".cfi_endproc",
             concat!(".size ", $function, ", . - ", $function),
@@ -66,20 +100,15 @@ macro_rules! probe {
             concat!(".8byte ", $semaphore),
             ".asciz \"otel_memory\"",
             concat!(".asciz \"", $name, "\""),
-            concat!(".asciz \"", $arguments, "\""),
+            concat!(".asciz \"", arguments!($arguments), "\""),
             "994: .balign 4",
             ".popsection",
         );
     };
 }
 
-probe!(
-    "alloc",
-    "__corelocal_probe_alloc_0_1",
-    "__corelocal_alloc_consumers_0_1",
-    "8@%rdi 8@%rsi 8@%rdx"
-);
-probe!("free", "__corelocal_probe_free_0_1", "__corelocal_free_consumers_0_1", "8@%rdi");
+probe!("alloc", "__corelocal_probe_alloc_0_1", "__corelocal_alloc_consumers_0_1", 3);
+probe!("free", "__corelocal_probe_free_0_1", "__corelocal_free_consumers_0_1", 1);
 
 unsafe extern "C" {
     #[link_name = "__corelocal_probe_alloc_0_1"]

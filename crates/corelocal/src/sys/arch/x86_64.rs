@@ -312,31 +312,6 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     }
 }
 
-/// Returns the program counter, the stack pointer, rbp, rbx and r12 to r15: from these, the stack and the program's
-/// tables follow those of all callers.
-#[inline(always)]
-pub(crate) fn registers() -> Option<[u64; crate::sys::thread::stack::REGISTERS]> {
-    let mut registers = [0; crate::sys::thread::stack::REGISTERS];
-    // SAFETY: stores eight registers in as many words.
-    unsafe {
-        asm!(
-            "lea {pc}, [rip]",
-            "mov qword ptr [{at}], {pc}",
-            "mov qword ptr [{at} + 8], rsp",
-            "mov qword ptr [{at} + 16], rbp",
-            "mov qword ptr [{at} + 24], rbx",
-            "mov qword ptr [{at} + 32], r12",
-            "mov qword ptr [{at} + 40], r13",
-            "mov qword ptr [{at} + 48], r14",
-            "mov qword ptr [{at} + 56], r15",
-            at = in(reg) &raw mut registers,
-            pc = out(reg) _,
-            options(nostack, preserves_flags),
-        );
-    }
-    Some(registers)
-}
-
 /// The body of a function `vfork`: calls `before`, makes the child, and goes on as `after`, with what the kernel
 /// said and what `before` said.
 ///

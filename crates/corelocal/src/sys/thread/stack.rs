@@ -10,12 +10,12 @@
 //! 2. Async-signal-safe, and nothing is allocated.
 
 use crate::sys::arch;
+use crate::sys::arch::stacks;
+pub(crate) use crate::sys::arch::stacks::REGISTERS;
 use crate::sys::syscall::syscall;
 
 /// The length of a thread's name with its zero byte.
 pub(crate) const NAME_BYTES: usize = 16;
-/// The number of registers in a record.
-pub(crate) const REGISTERS: usize = 8;
 /// The index of the stack pointer among the registers: it follows the program counter.
 const STACK_POINTER: usize = 1;
 const PAGE: usize = 4096;
@@ -38,7 +38,7 @@ pub(crate) unsafe fn copy(into: *mut u8, len: usize) -> Option<([u64; REGISTERS]
 /// Returns the registers of the function that calls this.
 #[inline(always)]
 pub(crate) fn registers() -> Option<[u64; REGISTERS]> {
-    arch::registers()
+    stacks::registers()
 }
 
 /// Returns the stack of a function with these registers. See [`copy`].
@@ -102,7 +102,11 @@ pub(crate) unsafe fn copy_by_kernel(into: *mut u8, from: usize, len: usize) -> O
     unsafe { syscall(libc::SYS_process_vm_readv, args) }.ok().filter(|copied| *copied > 0)
 }
 
-#[cfg(all(test, target_arch = "x86_64", not(any(loom, miri, corelocal_model))))]
+#[cfg(all(
+    test,
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(loom, miri, corelocal_model))
+))]
 mod tests {
     use super::*;
 

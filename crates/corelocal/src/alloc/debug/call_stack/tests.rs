@@ -34,19 +34,34 @@ fn lines_of_maps() {
     assert!(Mapping::of_line(b"what else", 0).is_none());
 }
 
+#[cfg(all(target_arch = "aarch64", not(corelocal_model)))]
+#[test]
+fn calls() {
+    let call = |word: u32| {
+        let mut code = [0; 7];
+        code[3..].copy_from_slice(&word.to_le_bytes());
+        stacks::ends_with_a_call(code)
+    };
+    let (bl, blr_x8, blraa, b, br_x8, ret) =
+        (0x97ff_fff0, 0xd63f_0100, 0xd73f_0909, 0x17ff_fff0, 0xd61f_0100, 0xd65f_03c0);
+    assert!(call(bl) && call(blr_x8) && call(blraa));
+    assert!(!call(b) && !call(br_x8) && !call(ret));
+}
+
+#[cfg(all(target_arch = "x86_64", not(corelocal_model)))]
 #[test]
 fn calls() {
     let call = |bytes: &[u8]| {
         let mut code = [0x90; 7];
         code[7 - bytes.len()..].copy_from_slice(bytes);
-        ends_with_a_call(code)
+        stacks::ends_with_a_call(code)
     };
     assert!(call(&[0xe8, 1, 2, 3, 4]) && call(&[0xff, 0xd0]) && call(&[0xff, 0x50, 8]));
     assert!(call(&[0xff, 0x15, 1, 2, 3, 4]) && call(&[0xff, 0x94, 0x24, 1, 2, 3, 4]));
     assert!(!call(&[0xc3]) && !call(&[0xff, 0xe0]) && !call(&[0xe8, 1, 2, 3]));
 }
 
-#[cfg(all(target_arch = "x86_64", not(corelocal_model)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(corelocal_model)))]
 #[test]
 fn the_caller_is_among_the_callers() {
     #[inline(never)]

@@ -79,7 +79,8 @@ impl Sample {
         &self.name
     }
 
-    /// Returns the program counter, stack pointer, rbp, rbx, r12 to r15 on x86-64. All 0 if registers are not known.
+    /// Returns the program counter, stack pointer, rbp, rbx, r12 to r15 on x86-64; on aarch64
+    /// program counter, stack pointer, x29, x30, x19 to x22. All 0 if registers are not known.
     pub fn registers(&self) -> &[u64; 8] {
         &self.registers
     }

@@ -31,8 +31,13 @@ pub const VICTIM: &str = "__torture-victim";
 
 const UNABLE: u8 = 3;
 
-const EXCLUDED: [Exclusion; 1] =
-    [Exclusion { function: "corelocal_c_", reason: "the contestant in C of the benchmark tables" }];
+const EXCLUDED: [Exclusion; 2] = [
+    Exclusion { function: "corelocal_c_", reason: "the contestant in C of the benchmark tables" },
+    Exclusion {
+        function: "corelocal::sys::rseq::kernel::trial::",
+        reason: "the trial of kernels, which changes nothing",
+    },
+];
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();

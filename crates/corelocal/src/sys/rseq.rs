@@ -238,10 +238,19 @@ pub(crate) fn register_this_thread() -> Result<(), Refusal> {
 fn probe() -> u8 {
     let (feature_size, _) = kernel_offer();
     let has_cid = feature_size >= 28;
-    let state = match libc_area() {
+    let libc = libc_area().filter(|libc| libc.size > 0);
+    let misses_preemptions = || match libc {
+        Some(libc) => kernel::misses_preemptions(libc.offset, || true),
+        // The area of a child's thread, which has a copy of this one's.
+        None => kernel::misses_preemptions(arch::own_area_offset(), || {
+            own_field(field::CPU_ID).load(Ordering::Relaxed) != UNINITIALIZED
+                || rseq_call(V1_LEN, 0).is_ok()
+        }),
+    };
+    let state = match libc {
         _ if disabled_by_environment() => DISABLED,
-        _ if kernel::misses_preemptions() => BROKEN,
-        Some(libc) if libc.size > 0 => {
+        _ if misses_preemptions() => BROKEN,
+        Some(libc) => {
             let area = libc.offset - arch::own_area_offset();
             let cid = area + if has_cid { field::MM_CID } else { field::CPU_ID };
             IN_USE[CID].store(cid, Ordering::Relaxed);

@@ -275,6 +275,82 @@ pub(crate) fn loader() -> crate::sys::process::nodelete::Loader {
     }
 }
 
+/// How [`spin_in_section`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spun {
+    /// The word changed in the section.
+    Saw,
+    /// The kernel aborted the section.
+    Aborted,
+    /// The word was read as often as asked.
+    Over,
+}
+
+/// Reads a word in a critical section until it changes, so many times at most.
+///
+/// # Safety
+/// - `area` is the offset of the thread's area from the thread pointer, or of 64 bytes that can be written.
+/// - The word can be read.
+pub(crate) unsafe fn spin_in_section(area: isize, word: *const u64, rounds: u64) -> Spun {
+    let how: u64;
+    let mut saw = 0_u64;
+    // SAFETY: the frame of `rseq/arch/aarch64/frame.rs`, without a slot. It reads the word, and its commit writes to a
+    // word of this function's.
+    unsafe {
+        asm!(
+            ".pushsection __rseq_cs, \"aw\", %progbits",
+            ".balign 32",
+            "30: .word 0, 0",
+            ".xword 31f, 32f - 31f, 33f",
+            ".popsection",
+            ".pushsection __rseq_cs_ptr_array, \"aw\", %progbits",
+            "35: .xword 30b",
+            ".popsection",
+            ".reloc 0, R_AARCH64_NONE, 35b",
+            "adrp {how}, 30b",
+            "add {how}, {how}, :lo12:30b",
+            "mrs {seen}, tpidr_el0",
+            "add {seen}, {seen}, {area}",
+            "str {how}, [{seen}, #8]",
+            "31:",
+            "mov {left}, {rounds}",
+            "ldr {first}, [{word}]",
+            "37:",
+            "ldr {seen}, [{word}]",
+            "cmp {seen}, {first}",
+            "b.ne 38f",
+            "subs {left}, {left}, #1",
+            "b.ne 37b",
+            "b 34f",
+            "38:",
+            "mov {how}, #0",
+            "str {seen}, [{saw}]",
+            "32:",
+            ".subsection 1",
+            "34: mov {how}, #2",
+            "b 32b",
+            ".inst 0xd428bc00",
+            "33: mov {how}, #1",
+            "b 32b",
+            ".previous",
+            how = out(reg) how,
+            seen = out(reg) _,
+            left = out(reg) _,
+            first = out(reg) _,
+            area = in(reg) area,
+            rounds = in(reg) rounds,
+            word = in(reg) word,
+            saw = in(reg) &raw mut saw,
+            options(nostack),
+        );
+    }
+    match how {
+        0 => Spun::Saw,
+        1 => Spun::Aborted,
+        _ => Spun::Over,
+    }
+}
+
 /// The body of a function `vfork`: calls `before`, makes the child, and goes on as `after`, with what the kernel
 /// said and what `before` said.
 ///

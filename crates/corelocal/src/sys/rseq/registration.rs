@@ -30,7 +30,8 @@ pub enum Refusal {
     Disabled,
     /// This library has no critical sections for this processor.
     Architecture,
-    /// This kernel may go on with a section after a preemption: arm64's 6.19, and 7.0 before 7.0.14.
+    /// This kernel goes on with a section after a preemption, or may: arm64's 6.19, and 7.0 before 7.0.14, unless a trial
+    /// shows that it does not.
     BrokenKernel,
     /// The system call failed: ENOSYS from a kernel without it, valgrind or gVisor, EPERM or
     /// ENOSYS from a seccomp filter, EINVAL or EBUSY when another library registered the thread.

@@ -242,12 +242,15 @@ pub enum Lost {
 /// If the environment has `CORELOCAL_TRACE`, that has started a recording before `main`, whose options hold.
 ///
 /// # Errors
-/// One was started before, there is no memory, or the file cannot be made.
+/// One was started before, there is no memory, the file cannot be made, or the processor is big endian.
 pub fn start(options: Options<'_>) -> Result<(), StartError> {
     start_by(options, By::Program)
 }
 
 fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
+    if cfg!(target_endian = "big") {
+        return Err(StartError::BigEndian);
+    }
     #[cfg(feature = "std")]
     if memory::Recording::here().is_none() {
         background::check(&options)?;

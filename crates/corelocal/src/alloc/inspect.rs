@@ -358,7 +358,7 @@ mod tests {
                 *byte = random as u8;
             });
             if at == 0x1000 {
-                bytes[..8].copy_from_slice(&MARK.to_le_bytes());
+                bytes[..8].copy_from_slice(&MARK.to_ne_bytes());
             }
             true
         });

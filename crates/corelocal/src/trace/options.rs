@@ -265,6 +265,8 @@ pub enum StartError {
     NoSignal,
     /// The background thread cannot be started, or has no pipe.
     NoThread(Errno),
+    /// Recordings are little endian, and this processor is not.
+    BigEndian,
 }
 
 impl fmt::Display for StartError {
@@ -287,6 +289,9 @@ impl fmt::Display for StartError {
             StartError::NoSignal => f.write_str(
                 "the program cannot handle this signal, or does so already; name another one",
             ),
+            StartError::BigEndian => {
+                f.write_str("recordings are little endian, which this processor is not")
+            }
             StartError::NoThread(errno) => {
                 write!(
                     f,

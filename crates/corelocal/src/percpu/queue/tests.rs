@@ -105,7 +105,7 @@ fn threads_share_a_slot() {
 fn a_busy_slot_is_passed_over() {
     let queue: Queue<u8> = Queue::new();
     let slot = shared(&queue);
-    assert!(slot.push_shared(Words::new(1)).is_ok());
+    assert!(slot.push_shared(Words::new(1_u8)).is_ok());
     slot.with_lock_held(|| {
         assert_eq!(queue.try_pop(), None);
         assert!(!queue.is_empty());

@@ -169,7 +169,11 @@ pub(crate) use crate::elsewhere::kernel::call as syscall;
 /// - The conditions of [`crate::sys::syscall::syscall`] hold.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = args;
+    let [mut a, b, c, d, e, f] = args;
+    if cfg!(target_arch = "s390x") && number == libc::SYS_mmap {
+        // The call of this architecture takes the address of its arguments.
+        a = args.as_ptr() as usize;
+    }
     // SAFETY: the caller vouches for the arguments; surplus ones are ignored by the kernel.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if result == -1 {

@@ -52,6 +52,12 @@ fn list() -> anyhow::Result<ExitCode> {
 /// Returns all models. Those of critical sections are made from this program's own file.
 fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
     let mut entries = catalogue();
+    if with_sections && cfg!(not(target_arch = "x86_64")) {
+        output::remark(
+            "note: models of critical sections run instructions of x86-64 only; `corelocal check` and `corelocal \
+             torture` verify this processor's\n",
+        );
+    }
     if with_sections {
         let program = std::env::current_exe()
             .context("cannot find this program's own file; is /proc mounted?")?;

@@ -175,6 +175,8 @@ mod fixed;
 pub(crate) mod hot;
 mod ids;
 mod operand;
+#[cfg(all(test, loom))]
+mod orders_loom;
 mod retry;
 pub mod slice;
 mod stats;

@@ -12,7 +12,7 @@
 //! | x86-64: 5.10, 6.1 | vvar + 128 | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
 //! | 6.12 | vvar + 128 | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
 //! | 6.18, 7.2 | vvar | 0 | 4 | 8 | 24 | 32 | 36 | 40 |
-//! | aarch64: 6.12, 7.2 | vvar | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
+//! | aarch64: 5.10 to 7.2 | vvar | 0 | 4 | 8 | 16 | 24 | 28 | 32 |
 //!
 //! `kernel/probe.rs` finds out which, and believes what it finds only if all of it makes sense; `selector.rs`
 //! believes it only after a thousand comparisons with the vDSO.

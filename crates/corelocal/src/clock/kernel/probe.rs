@@ -119,7 +119,7 @@ const fn place(pages: usize, offset: usize, layout: Layout, pvclock: usize) -> P
 const PLACES: [Place; 3] =
     [place(4, 128, Layout::Short, 3), place(4, 128, Layout::Long, 3), place(6, 0, Layout::Long, 2)];
 
-/// Known ones of aarch64: 7.2, 6.12; the one in the middle was not seen. Furthest first: a page behind the data is that
+/// Known ones of aarch64: 7.2, 5.10 to 6.12; the one in the middle was not seen. Furthest first: a page behind the data is that
 /// of a time namespace, with real data for a process in one.
 #[cfg(target_arch = "aarch64")]
 const PLACES: [Place; 3] =

@@ -325,3 +325,5 @@ mod tests;
 
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(all(test, loom))]
+mod section_loom;

@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - Memory is read from the copy of the stack only. Other memory is unknown, and the walk ends where it is needed.
-//! - Each step moves the stack pointer up, so a walk ends. The first one of a function that has stored nothing need not,
-//!   where calls leave the return address in a register; that register is unknown after it.
+//! - Each step moves the stack pointer up, so a walk ends. The first one of a function that has stored nothing need
+//!   not, where calls leave the return address in a register; that register is unknown after it.
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EvaluationResult, Register, RegisterRule, UnwindExpression,
@@ -235,8 +235,8 @@ pub fn by_frame_pointer(registers: &Registers, stack: &Stack<'_>) -> Step {
     step().map_or(Step::End, Step::Call)
 }
 
-/// Steps from the return of a signal handler, which arm64's kernel keeps in its vDSO, to what the signal interrupted: its
-/// registers are on the stack.
+/// Steps from the return of a signal handler, which arm64's kernel keeps in its vDSO, to what the signal interrupted:
+/// its registers are on the stack.
 #[cfg(target_arch = "aarch64")]
 pub fn interrupted_by_signal(registers: &Registers, stack: &Stack<'_>) -> Option<Step> {
     /// The bytes from the stack pointer to x0: the signal's information, what comes first in the context, and the

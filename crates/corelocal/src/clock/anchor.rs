@@ -123,6 +123,10 @@ impl Anchor {
         let get = |word: usize| words[word].load(Ordering::Relaxed);
         let (base, time, rate, end) = (get(0), get(1), get(2), get(3));
         let ahead = offset.map_or(0, |at| get(8 + at % OFFSETS));
+        // As in `kernel/page.rs`, `read_fast`.
+        if cfg!(target_arch = "aarch64") && current == 0 {
+            return None;
+        }
         let counter = count()?;
         fence(Ordering::Acquire);
         if current == 0 || self.current.load(Ordering::Relaxed) != current {

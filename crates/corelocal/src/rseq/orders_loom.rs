@@ -1,10 +1,10 @@
-//! Loom models of orders that assembly keeps, where the code around it cannot be run by loom: each passes as the assembly
-//! is, and fails with a weaker order in one place.
+//! Loom models of orders that assembly keeps, where the code around it cannot be run by loom: each passes as the
+//! assembly is, and fails with a weaker order in one place.
 //!
 //! ```text
 //!   settled pair     sys/rseq.rs, `load_settled_pair!`              str, stlr    beside  ldar, ldr
 //!   trace buffer     rseq/arch/aarch64/trace.rs, trace/dump.rs      str …, stlr  beside  ldar, ldr …
-//!   clock's page     clock/kernel/page.rs                           the kernel's dmb ishst  beside  ldar, …, dmb ishld, ldr
+//!   clock's page     clock/kernel/page.rs                           the kernel's dmb ishst  beside  ldar …, dmb ishld, ldr
 //! ```
 //! Those of rings, queues and mutexes are beside their code: `percpu/ring/slot/loom.rs`,
 //! `percpu/queue/slot/section_loom.rs`, `sync/mutex/lock/loom.rs`.
@@ -58,8 +58,8 @@ fn loom_catches_a_pair_without_acquire() {
     explore_pair(Orders { find: Ordering::Relaxed, ..RIGHT });
 }
 
-/// A section appends two records of a word; a reader copies what `used` covers, while a third record begins to be written
-/// behind it.
+/// A section appends two records of a word; a reader copies what `used` covers, while a third record begins to be
+/// written behind it.
 fn explore_records(orders: Orders) {
     crate::explore::within(3, move || {
         let used = Arc::new(AtomicU64::new(0));
@@ -69,7 +69,7 @@ fn explore_records(orders: Orders) {
             let (used, records) = (used.clone(), records.clone());
             thread::spawn(move || {
                 let end = used.load(orders.find) as usize;
-                // SAFETY: loom checks that they are visible, and that nobody writes to them.
+                // SAFETY: loom checks that they are visible, and that no thread writes to them.
                 records[..end].iter().map(|it| it.with(|it| unsafe { *it })).collect::<Vec<u64>>()
             })
         };
@@ -103,8 +103,8 @@ fn loom_catches_a_record_without_acquire() {
     explore_records(Orders { find: Ordering::Relaxed, ..RIGHT });
 }
 
-/// The clock's page (`clock/kernel/page.rs`): the kernel's sequence around its words, and a reader between an Acquire load
-/// of it and, behind a fence, a second one.
+/// The clock's page (`clock/kernel/page.rs`): the kernel's sequence around its words, and a reader between an Acquire
+/// load of it and, behind a fence, a second one.
 fn explore_clock_page(first: Ordering, has_fence: bool) {
     crate::explore::within(3, move || {
         let words = Arc::new([const { () }; 3].map(|()| AtomicU64::new(0)));

@@ -77,9 +77,15 @@ pub(crate) mod probes;
 pub(crate) mod stacks;
 
 #[cfg_attr(all(target_arch = "x86_64", not(miri)), path = "arch/counter/x86_64.rs")]
-#[cfg_attr(all(target_arch = "aarch64", not(miri)), path = "arch/counter/aarch64.rs")]
 #[cfg_attr(
-    any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))),
+    all(target_arch = "aarch64", target_os = "linux", not(miri)),
+    path = "arch/counter/aarch64.rs"
+)]
+#[cfg_attr(
+    not(all(
+        any(target_arch = "x86_64", all(target_arch = "aarch64", target_os = "linux")),
+        not(miri)
+    )),
     path = "arch/counter/none.rs"
 )]
 pub(crate) mod counter;

@@ -119,8 +119,8 @@ const fn place(pages: usize, offset: usize, layout: Layout, pvclock: usize) -> P
 const PLACES: [Place; 3] =
     [place(4, 128, Layout::Short, 3), place(4, 128, Layout::Long, 3), place(6, 0, Layout::Long, 2)];
 
-/// Known ones of aarch64: 7.2, 5.10 to 6.12; the one in the middle was not seen. Furthest first: a page behind the data is that
-/// of a time namespace, with real data for a process in one.
+/// Known ones of aarch64: 7.2, 5.10 to 6.12; the one in the middle was not seen. Furthest first: a page behind the data
+/// is that of a time namespace, with real data for a process in one.
 #[cfg(target_arch = "aarch64")]
 const PLACES: [Place; 3] =
     [place(4, 0, Layout::Short, 0), place(3, 0, Layout::Short, 0), place(2, 0, Layout::Short, 0)];

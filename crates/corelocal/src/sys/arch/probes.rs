@@ -1,12 +1,12 @@
-//! x86-64 and AArch64: static probes for tracers (USDT), in the notes that SystemTap defined and bpftrace, perf and eBPF
-//! profilers read.
+//! x86-64 and AArch64: static probes for tracers (USDT), in the notes that SystemTap defined and bpftrace, perf and
+//! eBPF profilers read.
 //!
 //! ```text
 //!   otel_memory:alloc(object, size, weight)   an object was sampled, which stands for `weight` bytes
 //!   otel_memory:free(object)                  a sampled object is freed
 //! ```
-//! That is the convention of OpenTelemetry's eBPF profiler. A probe is a function of instructions that do nothing:
-//! a tracer has the kernel put a breakpoint on the first of them. x86-64 has a second of 5 bytes, which newer kernels can
+//! That is the convention of OpenTelemetry's eBPF profiler. A probe is a function of instructions that do nothing: a
+//! tracer has the kernel put a breakpoint on the first of them. x86-64 has a second of 5 bytes, which newer kernels can
 //! replace by a call. Each probe has a semaphore: the kernel counts there how many tracers use it.
 //!
 //! Invariants:

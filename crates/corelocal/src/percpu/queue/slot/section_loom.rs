@@ -1,7 +1,7 @@
-//! Loom models of the critical sections `queue_push` and `queue_link`, with the slot's own consumer. Mutants with one fault
-//! each must be caught by the same check.
+//! Loom models of the critical sections `queue_push` and `queue_link`, with the slot's own consumer. Mutants with one
+//! fault each must be caught by the same check.
 //!
-//! Items are references to cells that loom watches: whoever takes one must see what was written to it.
+//! Items are references to cells that loom watches: the thread that takes one must see what was written to it.
 
 use super::*;
 use ::loom::cell::UnsafeCell as Watched;
@@ -50,7 +50,7 @@ fn section(slot: &Slot, item: Item, orders: Orders) {
 fn pop(slot: &Slot) -> Option<u32> {
     // SAFETY: the slot's items are of this type, each taken once.
     let item = unsafe { slot.pop::<Item>()?.into_item() };
-    // SAFETY: loom checks that it is visible, and that nobody writes to it.
+    // SAFETY: loom checks that it is visible, and that no thread writes to it.
     Some(item.with(|number| unsafe { *number }))
 }
 
@@ -62,7 +62,7 @@ fn explore(orders: Orders, linked: bool) {
         let slot: &'static Slot = Box::leak(Box::new(Slot::zeroed()));
         let push = move |number| {
             let item: Item = Box::leak(Box::new(Watched::new(0)));
-            // SAFETY: nobody else has it yet.
+            // SAFETY: no other thread has it yet.
             item.with_mut(|at| unsafe { *at = number });
             section(slot, item, orders);
         };

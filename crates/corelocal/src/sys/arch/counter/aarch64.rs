@@ -2,8 +2,9 @@
 //!
 //! The cpu may read it early, and may do later loads before it. As in the kernel's own functions, `isb` comes before an
 //! ordered reading, and a load whose address depends on what was read comes after: a barrier between loads, or a
-//! Release store, then comes after the reading too. None of the blocks is `nomem`: to the compiler nothing moves
-//! across.
+//! Release store, then comes after the reading too. `isb` waits for a load only if a branch goes by it: callers have one
+//! on a load that acquires, which all that happened before precedes. None of the blocks is `nomem`: to the compiler
+//! nothing moves across.
 //!
 //! Source: Arm Architecture Reference Manual, D12 "The Generic Timer"; arch/arm64/include/asm/arch_timer.h.
 
@@ -35,7 +36,7 @@ pub(crate) fn unordered() -> Halves {
     halves(count)
 }
 
-/// Returns the counter, read after every earlier load that decided what the program does is done. For every cpu.
+/// Returns the counter, read after every earlier load that a branch went by is done. For every cpu.
 #[inline(always)]
 pub(crate) fn fenced() -> Halves {
     let count;

@@ -11,11 +11,10 @@
 //!
 //! # Invariants
 //! 1. Processes and not threads: each has its own memory but for the word, so this process keeps its cpus, its handlers
-//!    and its registration. They run nothing of the program's: no handler, since all signals are blocked, and nothing
-//!    that libc does at a fork or at an exit. Their end raises no SIGCHLD, and no `wait` finds them that does not ask for
-//!    such children.
-//! 2. It ends: after [`LONGEST`], as undecided, if neither happened.
-//! 3. A thread on one cpu has the same ids all the time, and no signals: it is aborted after a preemption, or not at all.
+//! and its registration. They run nothing of the program's: no handler, since all signals are blocked, and nothing that
+//! libc does at a fork or at an exit. Their end raises no SIGCHLD, and no `wait` finds them that does not ask for such
+//! children. 2. It ends: after [`LONGEST`], as undecided, if neither happened. 3. A thread on one cpu has the same ids
+//! all the time, and no signals: it is aborted after a preemption, or not at all.
 
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 
@@ -133,7 +132,8 @@ fn stay_on_a_cpu(area: isize) -> bool {
 /// Calls `clone(0, NULL)`, see clone(2): returns the child's number; the child ends with what `work` returns.
 #[doc(alias = "clone")]
 fn child(work: impl FnOnce() -> usize) -> Option<usize> {
-    // SAFETY: a copy of this process, without a signal at its end, on a copy of this stack. It leaves by the exit below.
+    // SAFETY: a copy of this process, without a signal at its end, on a copy of this stack. It leaves by the exit
+    // below.
     match unsafe { syscall(libc::SYS_clone, [0; 6]) }.ok()? {
         0 => {
             let code = work();

@@ -173,7 +173,7 @@ Made by \`ci/kernels --full\` on $(date -u +%Y-%m-%d); not to be edited. The gue
         # shellcheck disable=SC2154 # ci/kernels sets it.
         "${qemu[@]}" --version | sed -n '1s/.*version \([0-9.]*\).*/\1/p'
     ), in
-software: they show behaviour, never speed.
+software: they show behaviour, never speed. Those of arm64: [kernel-matrix-arm64.md](kernel-matrix-arm64.md).
 
 $(matrix "$@")
 PAGE

@@ -149,12 +149,13 @@ mod tests {
             unsafe { copy(copied.0.as_mut_ptr(), LEN) }.expect("registers").1
         });
         assert!((1..=LEN).contains(&copied.join().unwrap()));
-        let nothing = crate::sys::memory::pages::map(2 * PAGE).unwrap() as usize;
+        let page = crate::sys::memory::page_size::page_size();
+        let nothing = crate::sys::memory::pages::map(2 * page).unwrap() as usize;
         // SAFETY: the second of the two pages, to which no reference exists.
-        unsafe { crate::sys::memory::pages::unmap((nothing + PAGE) as *mut u8, PAGE) };
+        unsafe { crate::sys::memory::pages::unmap((nothing + page) as *mut u8, page) };
         let mut copied = Copy([0; LEN]);
         // SAFETY: a buffer of that length; the kernel finds out about what is read.
-        let len = unsafe { copy_by_kernel(copied.0.as_mut_ptr(), nothing + PAGE - 16, LEN) };
+        let len = unsafe { copy_by_kernel(copied.0.as_mut_ptr(), nothing + page - 16, LEN) };
         assert!(len.is_none_or(|len| len == 16), "{len:?}");
     }
 }

@@ -180,6 +180,19 @@ mod tests {
     use super::*;
     use crate::sys::rseq;
 
+    /// The cpus and the blocked signals of the calling thread.
+    fn cpus_and_signals() -> ([u8; CPUS], u64) {
+        let (mut cpus, mut signals) = ([0_u8; CPUS], 0_u64);
+        let get = [0, CPUS, cpus.as_mut_ptr() as usize, 0, 0, 0];
+        let ask = [libc::SIG_BLOCK as usize, 0, &raw mut signals as usize, 8, 0, 0];
+        // SAFETY: places for the answers.
+        unsafe {
+            syscall(libc::SYS_sched_getaffinity, get).expect("the thread's cpus");
+            syscall(libc::SYS_rt_sigprocmask, ask).expect("the thread's signals");
+        }
+        (cpus, signals)
+    }
+
     #[test]
     fn this_kernel_aborts_and_one_that_would_not_is_found_out() {
         if rseq::register_this_thread().is_err() {
@@ -187,11 +200,17 @@ mod tests {
             return;
         }
         let area = rseq::area();
+        let before = cpus_and_signals();
         assert_eq!(aborts(area, area, || true), Some(true));
         // Sections that are announced where the kernel does not look.
         let elsewhere = [0_u64; 8];
         let at = (elsewhere.as_ptr() as isize).wrapping_sub(arch::thread_pointer() as isize);
         assert_eq!(aborts(area, at, || true), Some(false));
         assert_eq!(aborts(area, area, || false), None);
+        // (1)
+        assert!(
+            before == cpus_and_signals(),
+            "the thread has other cpus, or other signals blocked"
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! Reading it is not ordered with the instructions around it: the cpu may read it before an earlier load is
 //! done. Two threads that hand a value over can then see time run backwards (once in 10^8 hand-offs on the
 //! machine where it was tried). An *ordered* read waits for all earlier loads, by a fence before the instruction, or by
-//! an instruction that waits by itself. Which is cheaper on an x86-64 depends on the cpu, so it is measured once. An
+//! an instruction that waits by itself (aarch64's wait for loads that a branch went by). Which is cheaper on an x86-64 depends on the cpu, so it is measured once. An
 //! aarch64 is taken at its word: its counter is too coarse for that.
 
 use crate::sys::arch::counter as arch;

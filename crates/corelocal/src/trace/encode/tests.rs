@@ -2,6 +2,13 @@
 
 use super::*;
 
+#[cfg(target_endian = "big")]
+#[test]
+fn big_endian_processors_record_nothing() {
+    use crate::trace::{Options, StartError, start};
+    assert_eq!(start(Options::flight_recorder()), Err(StartError::BigEndian));
+}
+
 #[cfg(target_endian = "little")]
 #[test]
 fn numbers_are_packed() {

@@ -36,24 +36,31 @@ pub(crate) fn unordered() -> Halves {
     halves(count)
 }
 
+/// Reads the counter by these instructions into `{count}`, and loads from an address that depends on it.
+macro_rules! in_order {
+    ($($read:literal),+) => {{
+        let count;
+        // SAFETY: reads the counter, which the caller says can be read so, and a word of the stack.
+        unsafe {
+            asm!(
+                $($read,)+
+                "eor {none}, {count}, {count}",
+                "add {none}, sp, {none}",
+                "ldr xzr, [{none}]",
+                count = out(reg) count,
+                none = out(reg) _,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        halves(count)
+    }};
+}
+
 /// Returns the counter, read after every earlier load that a branch went by is done. For every cpu.
 #[inline(always)]
 pub(crate) fn fenced() -> Halves {
-    let count;
-    // SAFETY: reads the counter, as above, and a word of the stack.
-    unsafe {
-        asm!(
-            "isb",
-            "mrs {count}, cntvct_el0",
-            "eor {none}, {count}, {count}",
-            "add {none}, sp, {none}",
-            "ldr xzr, [{none}]",
-            count = out(reg) count,
-            none = out(reg) _,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    halves(count)
+    // As in `unordered`.
+    in_order!("isb", "mrs {count}, cntvct_el0")
 }
 
 /// Returns the same by the register that orders itself, `CNTVCTSS_EL0`.
@@ -62,20 +69,8 @@ pub(crate) fn fenced() -> Halves {
 /// - The cpu has it: see [`orders_itself`].
 #[inline(always)]
 pub(crate) unsafe fn ordered() -> Halves {
-    let count;
-    // SAFETY: the caller guarantees that the cpu has the register; and as above.
-    unsafe {
-        asm!(
-            "mrs {count}, s3_3_c14_c0_6",
-            "eor {none}, {count}, {count}",
-            "add {none}, sp, {none}",
-            "ldr xzr, [{none}]",
-            count = out(reg) count,
-            none = out(reg) _,
-            options(readonly, nostack, preserves_flags),
-        );
-    }
-    halves(count)
+    // The caller guarantees that the cpu has the register.
+    in_order!("mrs {count}, s3_3_c14_c0_6")
 }
 
 /// Returns `true` if all cpus have that register (FEAT_ECV), as the kernel's second word of capabilities says.

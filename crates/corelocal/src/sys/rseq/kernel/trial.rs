@@ -10,11 +10,13 @@
 //! ```
 //!
 //! # Invariants
-//! 1. Processes and not threads: each has its own memory but for the word, so this process keeps its cpus, its handlers
-//! and its registration. They run nothing of the program's: no handler, since all signals are blocked, and nothing that
-//! libc does at a fork or at an exit. Their end raises no SIGCHLD, and no `wait` finds them that does not ask for such
-//! children. 2. It ends: after [`LONGEST`], as undecided, if neither happened. 3. A thread on one cpu has the same ids
-//! all the time, and no signals: it is aborted after a preemption, or not at all.
+//! 1. Processes and not threads: each has its own memory but for the word, so this process keeps its cpus, its
+//!    handlers and its registration. They run nothing of the program's: no handler, since all signals are blocked, and
+//!    nothing that libc does at a fork or at an exit. Their end raises no SIGCHLD, and only a `wait` for such children
+//!    finds them.
+//! 2. It ends: after [`LONGEST`], as undecided, if neither happened.
+//! 3. A thread on one cpu has the same ids all the time, and no signals: it is aborted after a preemption, or not at
+//!    all.
 
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 

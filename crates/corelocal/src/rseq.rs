@@ -8,9 +8,9 @@
 //! the rules for sections are in `include/uapi/linux/rseq.h`.
 //!
 //! # The sections
-//! Each is specified here and nowhere else; `arch/` has one file per architecture with the same
-//! list. `area` is the thread's rseq area, `offsets` the slots of all ids, `object` the slots of a
-//! container (`operand.rs`). `word` is at the start of the slot; `items` follow it.
+//! Each is specified here and nowhere else; `arch/` has one file per architecture with the same list. `area` is the
+//! thread's rseq area, `offsets` the slots of all ids, `object` the slots of a container (`operand.rs`). `word` is at
+//! the start of the slot; `items` follow it.
 //!
 //! ```text
 //! locate:
@@ -137,9 +137,7 @@
 //!     buffer.used += 8 + 8 * n                commit
 //!
 //! trace_push_fixed(object, thread, words):    trace_push of 1 to 4 words, each from a register
-//!
-//! trace_push_timed(object, thread, time, from, n), trace_push_timed_fixed(object, thread, time, words):
-//!     the same of a time that was read before
+//! trace_push_timed, trace_push_timed_fixed:   the same of a `time` that was read before, their third operand
 //!
 //! trace_context(object, owner, from, n):
 //!     as trace_push, for any owner; the first of the n words is the time

@@ -38,6 +38,10 @@ fn guarded_at(size: usize, at_end: bool) -> *mut u8 {
     panic!("none at this edge");
 }
 
+/// Whether the library knows a thread's registers and stack here.
+const HAS_STACKS: bool =
+    cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(corelocal_model)));
+
 /// Runs `wrong` in a process of its own that guards: see [`faulty::last_words`].
 fn last_words(test: &str, signal: i32, wrong: unsafe fn()) -> (String, String) {
     faulty::last_words(test, "guard:2", signal, wrong)
@@ -47,16 +51,14 @@ fn last_words(test: &str, signal: i32, wrong: unsafe fn()) -> (String, String) {
 /// itself comes from the registers that a signal interrupted.
 fn has_stacks(said: &str, headlines: &[&str]) {
     let lines: Vec<&str> = said.lines().collect();
-    let is_known = |headline: &&&str| {
-        cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || **headline != "used by"
-    };
+    let is_known = |headline: &&&str| HAS_STACKS || **headline != "used by";
     let headlines: Vec<_> = headlines.iter().filter(is_known).collect();
     for headline in &headlines {
         let at = lines.iter().position(|line| line.starts_with(&format!("  {headline} thread ")));
         let at = at.unwrap_or_else(|| panic!("{headline}: {said}"));
         let frames = lines[at + 1..].iter().take_while(|line| line.starts_with("    #"));
         let of_this_program = frames.filter(|line| line.contains("/alloc_guard")).count();
-        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && !cfg!(corelocal_model) {
+        if HAS_STACKS {
             assert!(of_this_program > 0, "{headline}: {said}");
         }
     }
@@ -85,7 +87,7 @@ fn written_by_another_thread() {
         freeing.spawn(move || alloc::deallocate(object as *mut u8)).unwrap().join().unwrap();
         (object as *mut u8).write_volatile(1);
     });
-    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+    if HAS_STACKS {
         assert!(line.contains(" freed: a write of byte 0 of an object of 5000 bytes"), "{line}");
     }
     assert!(said.contains("(who frees)"), "{said}");

@@ -440,7 +440,7 @@ pub(crate) unsafe fn load<const N: usize>(area: isize, pointer: *const *const u8
 #[cfg(all(
     test,
     feature = "std",
-    any(target_arch = "x86_64", target_arch = "aarch64"),
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
     not(any(miri, loom, corelocal_model))
 ))]
 pub(crate) unsafe fn load_slowly(area: isize, pointer: *const *const u8) -> Loaded<1> {

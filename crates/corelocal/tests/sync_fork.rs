@@ -260,7 +260,8 @@ fn reentrant_in_children() {
             is_refused()?;
             is_refused_elsewhere()?;
             // Where threads have no words of their own it cannot enter again.
-            let has_words = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+            let has_words =
+                cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"));
             if has_words && !cfg!(corelocal_model) {
                 check(own.is_owned_by_current_thread(), 6)?;
                 let again = [own.lock(), own.try_lock().ok_or(7)?];

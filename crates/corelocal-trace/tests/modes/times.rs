@@ -81,7 +81,8 @@ fn coarse_times() {
         let mut times: Vec<u64> = events.iter().map(|event| event.time).collect();
         times.dedup();
         let is_coarse = times.len() < events.len() / 4;
-        let has_sections = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+        let has_sections =
+            cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"));
         let has_numbers = has_sections && !cfg!(corelocal_model);
         assert_eq!(is_coarse, has_numbers, "{} times", times.len());
         let last = events.last().expect("events");

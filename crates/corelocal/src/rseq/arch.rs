@@ -15,6 +15,11 @@ crate::sys::arch::by_sections! {
         mod aarch64;
         #[cfg(target_arch = "aarch64")]
         use aarch64 as imp;
+
+        #[cfg(target_arch = "riscv64")]
+        mod riscv64;
+        #[cfg(target_arch = "riscv64")]
+        use riscv64 as imp;
     }
     without {
         #[path = "arch/model.rs"]

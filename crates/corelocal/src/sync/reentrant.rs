@@ -61,8 +61,8 @@ use crate::sys::{arch, forks};
 /// As for [`Mutex`](super::Mutex#after-fork): what the thread that called fork owned, it owns in the child, and can
 /// lock again there. What another thread of the parent owned stays locked: blocking functions panic, fallible ones
 /// fail at once, and [`lock_checked`](Self::lock_checked) returns [`Orphaned`]. In case of doubt another thread
-/// counts as the owner. On processors other than x86-64 and aarch64 the thread that called fork cannot lock it again in
-/// the child.
+/// counts as the owner. On processors other than x86-64, aarch64 and riscv64 the thread that called fork cannot lock it
+/// again in the child.
 ///
 /// # Signal handlers
 /// A handler that locks it waits for ever if it interrupted its own thread in the middle of locking or unlocking. It

@@ -8,7 +8,8 @@ macro_rules! by_sections {
             #[cfg(all(
                 any(
                     target_arch = "x86_64",
-                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64")
+                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64"),
+                    target_arch = "riscv64"
                 ),
                 target_os = "linux",
                 not(any(miri, loom, corelocal_model))
@@ -19,7 +20,8 @@ macro_rules! by_sections {
             #[cfg(not(all(
                 any(
                     target_arch = "x86_64",
-                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64")
+                    all(target_arch = "aarch64", target_endian = "little", target_pointer_width = "64"),
+                    target_arch = "riscv64"
                 ),
                 target_os = "linux",
                 not(any(miri, loom, corelocal_model))
@@ -34,6 +36,7 @@ by_sections! {
     with {
         #[cfg_attr(target_arch = "x86_64", path = "arch/x86_64.rs")]
         #[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
+        #[cfg_attr(target_arch = "riscv64", path = "arch/riscv64.rs")]
         mod imp;
         mod own_area;
 
@@ -110,7 +113,7 @@ pub(crate) mod own_words {
     /// The word of `alloc/hook.rs`.
     #[cfg(not(loom))]
     pub(crate) const HOOK: usize = 16;
-    /// The thread's lease, for `sys/thread.rs`.
+    /// Fallbacks that the thread has counted and not yet added to the total, for `sys/thread.rs`.
     pub(crate) const FALLBACKS: usize = 17;
     /// `rcu/survivors.rs`: guards that the thread has begun, and has ended; two words each.
     pub(crate) const GUARDS_BEGUN: usize = 18;

@@ -143,8 +143,7 @@ impl<'a> Options<'a> {
     /// for events that are recorded so often that reading the time stamp counter is too slow. It is the larger part of
     /// an event otherwise. The events of a core keep their order, and so do those of a thread. Among the events of
     /// several threads within a tick the order is not known, and spans within a tick last no time. Exact times stay
-    /// where there are no critical sections for the architecture, as on aarch64: the order of a thread's events needs
-    /// them there.
+    /// where there are no critical sections for the architecture: the order of a thread's events needs them there.
     ///
     /// ```
     /// use corelocal::trace::{self, Options};

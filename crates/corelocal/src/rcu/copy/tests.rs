@@ -74,7 +74,10 @@ fn changes_are_not_lost() {
     assert_eq!(copy.load(), 3 * each);
 }
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, corelocal_model))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    not(any(miri, corelocal_model))
+))]
 mod fences {
     use core::sync::atomic::AtomicBool;
     use std::time::Instant;

@@ -18,10 +18,13 @@ pub(crate) type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::
 /// The function that reads clocks (invariant 1). Relaxed everywhere: every thread finds the same.
 static FUNCTION: AtomicUsize = AtomicUsize::new(0);
 
-#[cfg(target_arch = "x86_64")]
-const NAME: &str = "__vdso_clock_gettime";
-#[cfg(not(target_arch = "x86_64"))]
-const NAME: &str = "__kernel_clock_gettime";
+/// The function's name, by vdso(7).
+pub(super) const NAME: &str =
+    if cfg!(any(target_arch = "aarch64", target_arch = "powerpc64", target_arch = "s390x")) {
+        "__kernel_clock_gettime"
+    } else {
+        "__vdso_clock_gettime"
+    };
 
 /// Returns the function that reads clocks: the vDSO's, or one that makes a system call where there is no vDSO
 /// (valgrind, the boot parameter `vdso=0`).

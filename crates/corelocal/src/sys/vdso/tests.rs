@@ -5,10 +5,7 @@ use proptest::prelude::*;
 use std::vec::Vec;
 use std::{eprintln, vec};
 
-#[cfg(target_arch = "x86_64")]
-const CLOCK_GETTIME: &str = "__vdso_clock_gettime";
-#[cfg(not(target_arch = "x86_64"))]
-const CLOCK_GETTIME: &str = "__kernel_clock_gettime";
+use crate::sys::kernel_clock::NAME as CLOCK_GETTIME;
 
 /// A copy of this process's vDSO.
 fn own_image() -> Option<Vec<u8>> {

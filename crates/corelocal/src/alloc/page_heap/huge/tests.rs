@@ -26,6 +26,11 @@ fn what_the_kernel_may_make_huge() {
         std::eprintln!("skipped: what_the_kernel_may_make_huge: the kernel has no huge pages");
         return;
     }
+    let mut place = 0_u64;
+    if !pages::nodes_of(&[(&raw mut place).cast()], &mut [0]) {
+        std::eprintln!("skipped: what_the_kernel_may_make_huge: the kernel tells no page's node");
+        return;
+    }
     let range = Range::make().unwrap();
     let chunks = 3 * IN_A_HUGE_PAGE;
     let run = page_heap::claim(range, chunks, IN_A_HUGE_PAGE).unwrap();

@@ -10,7 +10,7 @@
 //!   load.rs     descriptors with resolved addresses, and their code
 //!   code.rs     the code of sections, for a model that runs it
 //!   arming.rs   which store announces a section
-//!   machine/    instructions of x86-64 and AArch64, as the rules see them
+//!   machine/    instructions of x86-64, AArch64 and RISC-V, as the rules see them
 //!   decode.rs   one section's instructions and their successors
 //!   rules/      one function per rule: a section in, findings out
 //!   names.rs    functions and source lines for addresses

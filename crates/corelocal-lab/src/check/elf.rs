@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 
+use super::machine::riscv64;
 use object::elf::{self, FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{
     Dyn as _, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, SectionTable,
@@ -287,17 +288,39 @@ impl<'a> Elf<'a> {
         });
         let target = base.wrapping_add_signed(entry.r_addend(self.endian));
         let relative = target.wrapping_sub(start.wrapping_add(offset));
+        // What is there: as many bytes of a little-endian number.
+        let at = |size: usize| {
+            let start = usize::try_from(offset).unwrap_or(usize::MAX);
+            let field = bytes.get(start..start.saturating_add(size)).unwrap_or_default();
+            field.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
         let (value, size) = match (self.machine(), entry.r_type(self.endian, false)) {
             (elf::EM_X86_64, elf::R_X86_64_64 | elf::R_X86_64_RELATIVE)
-            | (elf::EM_AARCH64, elf::R_AARCH64_ABS64 | elf::R_AARCH64_RELATIVE) => (target, 8),
+            | (elf::EM_AARCH64, elf::R_AARCH64_ABS64 | elf::R_AARCH64_RELATIVE)
+            | (elf::EM_RISCV, elf::R_RISCV_64 | elf::R_RISCV_RELATIVE) => (target, 8),
             (elf::EM_X86_64, elf::R_X86_64_32 | elf::R_X86_64_32S)
-            | (elf::EM_AARCH64, elf::R_AARCH64_ABS32) => (target, 4),
+            | (elf::EM_AARCH64, elf::R_AARCH64_ABS32)
+            | (elf::EM_RISCV, elf::R_RISCV_32) => (target, 4),
             (elf::EM_X86_64, elf::R_X86_64_PC64) | (elf::EM_AARCH64, elf::R_AARCH64_PREL64) => {
                 (relative, 8)
             }
             (elf::EM_X86_64, elf::R_X86_64_PC32 | elf::R_X86_64_PLT32)
-            | (elf::EM_AARCH64, elf::R_AARCH64_PREL32) => (relative, 4),
+            | (elf::EM_AARCH64, elf::R_AARCH64_PREL32)
+            | (elf::EM_RISCV, elf::R_RISCV_32_PCREL) => (relative, 4),
             (elf::EM_X86_64, elf::R_X86_64_PC8) => (relative, 1),
+            // Pairs of these, at one place, are what lies between two labels.
+            (elf::EM_RISCV, elf::R_RISCV_ADD64) => (at(8).wrapping_add(target), 8),
+            (elf::EM_RISCV, elf::R_RISCV_SUB64) => (at(8).wrapping_sub(target), 8),
+            (elf::EM_RISCV, elf::R_RISCV_ADD32) => (at(4).wrapping_add(target), 4),
+            (elf::EM_RISCV, elf::R_RISCV_SUB32) => (at(4).wrapping_sub(target), 4),
+            (elf::EM_RISCV, kind) => {
+                let is_short = matches!(kind, elf::R_RISCV_RVC_BRANCH | elf::R_RISCV_RVC_JUMP);
+                let size = if is_short { 2 } else { 4 };
+                match riscv64::with_distance(kind, at(size) as u32, relative) {
+                    Some(instruction) => (instruction.into(), size),
+                    None => return,
+                }
+            }
             _ => return,
         };
         let mut image = value.to_le_bytes();

@@ -154,6 +154,7 @@ impl<'a> Image<'a> {
         match self.elf.machine() {
             elf::EM_X86_64 => Some(0x5305_3053),
             elf::EM_AARCH64 => Some(0xd428_bc00),
+            elf::EM_RISCV => Some(0xf140_1073),
             _ => None,
         }
     }

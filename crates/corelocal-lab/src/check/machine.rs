@@ -1,6 +1,7 @@
 //! What the rules need to know of an instruction, and the processors whose instructions are decoded: one file each.
 
 mod aarch64;
+pub mod riscv64;
 mod x86_64;
 
 use object::elf;
@@ -69,6 +70,7 @@ pub struct Instruction {
 enum Raw {
     X86(iced_x86::Instruction),
     Arm(yaxpeax_arm::armv8::a64::Instruction),
+    RiscV(disc_v::Instruction),
 }
 
 impl Instruction {
@@ -92,6 +94,10 @@ impl Instruction {
             (Raw::X86(raw), _) => x86_64::text(raw, target),
             (Raw::Arm(raw), Flow::Jump(to) | Flow::Branch(to)) => aarch64::branch(raw, target(to)),
             (Raw::Arm(raw), _) => raw.to_string(),
+            (Raw::RiscV(raw), Flow::Jump(to) | Flow::Branch(to)) => {
+                riscv64::branch(raw, &target(to))
+            }
+            (Raw::RiscV(raw), _) => raw.to_string(),
         }
     }
 
@@ -99,7 +105,7 @@ impl Instruction {
     pub fn x86(&self) -> Option<iced_x86::Instruction> {
         match self.raw {
             Raw::X86(raw) => Some(raw),
-            Raw::Arm(_) => None,
+            Raw::Arm(_) | Raw::RiscV(_) => None,
         }
     }
 }
@@ -109,6 +115,7 @@ impl Instruction {
 pub enum Processor {
     X86,
     Arm,
+    RiscV,
 }
 
 impl Processor {
@@ -117,6 +124,7 @@ impl Processor {
         match machine {
             elf::EM_X86_64 => Some(Processor::X86),
             elf::EM_AARCH64 => Some(Processor::Arm),
+            elf::EM_RISCV => Some(Processor::RiscV),
             _ => None,
         }
     }
@@ -131,6 +139,7 @@ impl Processor {
         match self {
             Processor::X86 => Box::new(x86_64::decode(bytes, address)),
             Processor::Arm => Box::new(aarch64::decode(bytes, address)),
+            Processor::RiscV => Box::new(riscv64::decode(bytes, address)),
         }
     }
 
@@ -140,6 +149,7 @@ impl Processor {
         match self {
             Processor::X86 => Box::new(x86_64::jumps(bytes, address)),
             Processor::Arm => Box::new(aarch64::jumps(bytes, address)),
+            Processor::RiscV => Box::new(riscv64::jumps(bytes, address)),
         }
     }
 
@@ -148,6 +158,7 @@ impl Processor {
         match self {
             Processor::X86 => x86_64::name(register),
             Processor::Arm => aarch64::name(register),
+            Processor::RiscV => riscv64::name(register),
         }
     }
 }

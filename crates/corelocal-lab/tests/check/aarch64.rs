@@ -1,20 +1,7 @@
 //! Files for AArch64, linked by the cross compiler: what is sound is, and each fault is found.
 
-use std::process::Command;
-
-use corelocal_lab::check::Finding;
-
-use super::{Report, Rule, TempDir, rules, skip};
-
-/// The parts of a section that a fault replaces: its body, what comes after it, the handler, and declarations.
-#[derive(Clone, Copy)]
-struct Section {
-    signature: &'static str,
-    body: &'static str,
-    after: &'static str,
-    handler: &'static str,
-    prepared: &'static str,
-}
+use super::Rule;
+use super::cross::{Machine, Section, finds};
 
 /// A counter's increment: sound.
 const SOUND: Section = Section {
@@ -26,57 +13,19 @@ const SOUND: Section = Section {
     prepared: "",
 };
 
-impl Section {
-    fn assembly(&self) -> String {
-        let Section { signature, body, after, handler, prepared } = self;
-        format!(
-            ".section __rseq_cs, \"aw\"\n .balign 32\n 3: .word 0, 0\n .xword 4f, 5f - 4f, 6f\n\
-             .section __rseq_cs_ptr_array, \"aw\"\n .xword 3b\n\
-             .text\n .globl add\n .hidden add\n .type add, %function\n\
-             add: adrp x9, 3b\n add x9, x9, :lo12:3b\n str x9, [x0, #8]\n\
-             4: {body}\n 5: {after}\n {signature}\n 6: {handler}\n nop\n .size add, . - add\n\
-             {prepared}\n .section .note.GNU-stack, \"\"\n"
-        )
-    }
-}
+const MACHINE: Machine =
+    Machine { compiler: "aarch64-linux-gnu-gcc", options: &["-march=armv8.1-a"], assembly };
 
-/// Checks a shared object with this section; the reason if there is no compiler.
-fn check(section: &Section) -> Result<Report, String> {
-    const COMPILER: &str = "aarch64-linux-gnu-gcc";
-    let folder = TempDir::new().map_err(|error| error.to_string())?;
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("section.s"), section.assembly()).map_err(|error| error.to_string())?;
-    let args = [
-        "-shared",
-        "-nostdlib",
-        "-march=armv8.1-a",
-        "-Wl,-z,nodelete",
-        "section.s",
-        "-o",
-        "section.so",
-    ];
-    let output = Command::new(COMPILER).args(args).current_dir(&folder).output();
-    let output = output.map_err(|error| format!("no {COMPILER}: {error}"))?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut checked = corelocal_lab::check::file(&at("section.so")).expect("a readable file");
-    assert_eq!(checked.reports.len(), 1);
-    Ok(checked.reports.remove(0))
-}
-
-/// What is found in each of these sections, and only that.
-fn finds(test: &str, sections: &[(&str, Section, &[Rule])]) {
-    for (what, section, expected) in sections {
-        let report = match check(section) {
-            Ok(report) => report,
-            Err(reason) => return skip(test, &reason),
-        };
-        assert!(report.decoded && report.sections.len() == 1);
-        assert_eq!(rules(&report), *expected, "{what}: {:?}", report.findings);
-        let shows = |finding: &Finding| {
-            finding.rule == Rule::Undecodable || !finding.disassembly.is_empty()
-        };
-        assert!(report.findings.iter().all(shows), "{what}");
-    }
+fn assembly(section: &Section) -> String {
+    let Section { signature, body, after, handler, prepared } = section;
+    format!(
+        ".section __rseq_cs, \"aw\"\n .balign 32\n 3: .word 0, 0\n .xword 4f, 5f - 4f, 6f\n\
+         .section __rseq_cs_ptr_array, \"aw\"\n .xword 3b\n\
+         .text\n .globl add\n .hidden add\n .type add, %function\n\
+         add: adrp x9, 3b\n add x9, x9, :lo12:3b\n str x9, [x0, #8]\n\
+         4: {body}\n 5: {after}\n {signature}\n 6: {handler}\n nop\n .size add, . - add\n\
+         {prepared}\n .section .note.GNU-stack, \"\"\n"
+    )
 }
 
 #[test]
@@ -84,6 +33,7 @@ fn sound_sections_are() {
     let prepared = ".section __rseq_prepare, \"a\"\n 39: .word 8b - 39b\n";
     finds(
         "sound_sections_are",
+        &MACHINE,
         &[
             ("an increment", SOUND, &[]),
             (
@@ -119,6 +69,7 @@ fn faults_are_found() {
     let with = |body| Section { body, after: "7: ret\n", ..SOUND };
     finds(
         "faults_are_found",
+        &MACHINE,
         &[
             (
                 "another signature",

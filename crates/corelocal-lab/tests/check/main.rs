@@ -4,8 +4,10 @@
 //! tests that need one say so.
 
 mod aarch64;
+mod cross;
 mod damaged;
 mod faults;
+mod riscv64;
 mod sound;
 
 use std::path::PathBuf;

@@ -31,25 +31,52 @@ mod select;
 pub mod storm;
 mod workload;
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod attack;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod history;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod program;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod run;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod session;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod tracee;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 mod victim;
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+)))]
 #[path = "torture/unsupported.rs"]
 mod run;
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+)))]
 use run as unsupported;
 
 use std::fmt;
@@ -58,9 +85,15 @@ use std::process::Command;
 pub use report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreached, Verdict};
 pub use run::run;
 pub use select::{Disturbance, Selection, Share};
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+)))]
 pub use unsupported::victim;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 pub use victim::victim;
 pub use workload::{Content, Model, Operands, Workload, library};
 

@@ -9,7 +9,14 @@ mod imp;
 #[path = "machine/aarch64.rs"]
 mod imp;
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux")))]
+#[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+#[path = "machine/riscv64.rs"]
+mod imp;
+
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+)))]
 #[path = "machine/unsupported.rs"]
 mod imp;
 

@@ -31,7 +31,10 @@ impl Area {
     }
 
     /// Returns the address of the area.
-    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+    #[cfg(all(
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+        target_os = "linux"
+    ))]
     pub fn address(self) -> usize {
         self.address
     }

@@ -121,11 +121,42 @@ impl Tracee {
     }
 
     /// Executes one instruction, after which a breakpoint may be set again.
+    #[cfg(not(target_arch = "riscv64"))]
     pub fn step(&mut self) -> Result<(), Lost> {
         self.request(libc::PTRACE_SINGLESTEP, 0, 0)?;
         match self.stopped()? {
             libc::SIGTRAP => Ok(()),
             signal => Err(Lost(format!("was interrupted by {}", signal_name(signal)))),
+        }
+    }
+
+    /// The same, by breakpoints wherever the thread may be afterwards.
+    #[cfg(target_arch = "riscv64")]
+    pub fn step(&mut self) -> Result<(), Lost> {
+        let registers = self.registers()?;
+        let at = registers.trapped_at();
+        let mut bytes = [0; 16];
+        for (word, place) in (0..).zip(bytes.chunks_exact_mut(8)) {
+            place.copy_from_slice(&self.word((at & !7) + 8 * word)?.to_le_bytes());
+        }
+        let next = super::machine::after(&bytes[(at & 7) as usize..], &registers);
+        let next: Vec<u64> = next.iter().map(|at| at.wrapping_sub(self.distance)).collect();
+        let is_new = |at: &&u64| !self.planted.contains_key(at);
+        let new: Vec<u64> = next.iter().filter(is_new).copied().collect();
+        for at in &new {
+            self.plant(*at)?;
+        }
+        self.resume(0)?;
+        let Stop::Breakpoint(reached) = self.wait()? else {
+            return Err(Lost("left the instruction at which it was".to_owned()));
+        };
+        for at in &new {
+            self.lift(*at)?;
+        }
+        if next.contains(&reached) && !new.contains(&reached) {
+            self.plant(reached)
+        } else {
+            Ok(())
         }
     }
 
@@ -152,7 +183,7 @@ impl Tracee {
     /// Replaces bytes of code, and returns the old ones.
     fn exchange(&self, address: u64, new: Bytes) -> Result<Bytes, Lost> {
         let at = address.wrapping_add(self.distance);
-        // The aligned word, which does not extend past the end of the page. Instructions of several bytes are aligned.
+        // The aligned word, which does not extend past the end of the page. A breakpoint of several bytes is aligned to as many.
         let (first, index) = (at & !7, (at & 7) as usize);
         let mut word = self.word(first)?.to_le_bytes();
         let place = &mut word[index..index + new.len()];

@@ -42,7 +42,10 @@ mod word_sections;
 
 use std::cell::UnsafeCell;
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_os = "linux"))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+    target_os = "linux"
+))]
 pub use content::Cells;
 pub use content::Content;
 

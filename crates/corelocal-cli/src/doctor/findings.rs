@@ -79,7 +79,7 @@ fn explain(refusal: Refusal, caps: &Caps, around: &Surroundings) -> (String, &'s
         Refusal::Architecture => {
             return (
                 refusal.to_string(),
-                "run on x86-64 or arm64; other architectures have no critical sections yet",
+                "run on x86-64, arm64 or riscv64; other architectures have no critical sections yet",
             );
         }
         Refusal::BrokenKernel => {

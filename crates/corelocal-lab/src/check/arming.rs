@@ -20,7 +20,7 @@ pub enum Announces {
 }
 
 /// The number of general registers that are followed.
-const REGISTERS: usize = 31;
+const REGISTERS: usize = 32;
 
 /// What registers are known to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,8 +48,8 @@ fn sound_sections_are() {
                 &[],
             ),
             (
-                "a constant",
-                Section { body: "li t0, 1\n sd t0, 0(a1)\n", after: "7: ret\n", ..SOUND },
+                "a constant, in the last register",
+                Section { body: "li t6, 1\n sd t6, 0(a1)\n", after: "7: ret\n", ..SOUND },
                 &[],
             ),
             ("a handler that begins anew", Section { handler: "j add\n", ..SOUND }, &[]),

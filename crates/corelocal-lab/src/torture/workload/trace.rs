@@ -198,6 +198,11 @@ pub fn workloads() -> Vec<Workload> {
     };
     // A buffer is not in a slot.
     [push, push_1, push_3, push_4, context, timed_1, timed_2, timed_3, timed_4, timed_any]
+        .into_iter()
+        // Without a counter that sections read, records have times that were read before.
+        .filter(|workload| {
+            !cfg!(target_arch = "riscv64") || !workload.name.starts_with("trace/push")
+        })
         .map(|workload| Workload { to_slot: false, ..workload })
-        .into()
+        .collect()
 }

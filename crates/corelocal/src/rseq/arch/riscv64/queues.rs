@@ -119,15 +119,20 @@ functions! {
             object,
             queue_end!(),
             "bnez {place}, 36f",
+            // Without a jump: `end - SEGMENT`, or `&start` if `end` is 0.
+            "snez {is_some}, {end}",
+            "neg {is_some}, {is_some}",
+            "sub {end}, {end}, {segment}",
+            "and {end}, {end}, {is_some}",
             "addi {place}, {scratch}, 8",
-            "beqz {end}, 41f",
-            "sub {place}, {end}, {segment}",
-            "41:",
+            "not {is_some}, {is_some}",
+            "and {place}, {place}, {is_some}",
+            "or {place}, {place}, {end}",
             prepare!("sd {first}, 0({place})"),
             "fence rw, w",
             "sd {past}, 0({scratch})";
             first = in(reg) first, past = in(reg) past, segment = in(reg) SEGMENT, bits = const BITS,
-            end = out(reg) _,
+            end = out(reg) _, is_some = out(reg) _,
         )
     }
 }

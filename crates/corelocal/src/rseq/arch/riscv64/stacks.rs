@@ -11,6 +11,19 @@ macro_rules! behind {
     };
 }
 
+/// Makes `n` at most `most`, without a jump. Changes `left` and `from`.
+macro_rules! at_most {
+    () => {
+        concat!(
+            "sltu {left}, {most}, {n}\n",
+            "neg {left}, {left}\n",
+            "xor {from}, {n}, {most}\n",
+            "and {from}, {from}, {left}\n",
+            "xor {n}, {n}, {from}\n",
+        )
+    };
+}
+
 /// Copies `left` words, at least one, from the front on. Changes `from` and `to`, which are copies of operands.
 macro_rules! copy {
     ($load:literal, $store:expr) => {
@@ -68,9 +81,7 @@ functions! {
             behind!("{count}"),
             "addi {to}, {place}, 8",
             "sub {n}, {capacity}, {count}",
-            "bleu {n}, {most}, 41f",
-            "mv {n}, {most}",
-            "41:",
+            at_most!(),
             "beqz {n}, 36f",
             "add {count}, {count}, {n}",
             "mv {left}, {n}",
@@ -91,9 +102,7 @@ functions! {
             object,
             "ld {count}, 0({scratch})",
             "mv {n}, {count}",
-            "bleu {n}, {most}, 41f",
-            "mv {n}, {most}",
-            "41:",
+            at_most!(),
             "beqz {n}, 36f",
             "sub {count}, {count}, {n}",
             behind!("{count}"),

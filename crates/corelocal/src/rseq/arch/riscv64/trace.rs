@@ -77,20 +77,9 @@ macro_rules! trace_commit {
 }
 
 functions! {
-    fn trace_push(index, object, thread: u64, from: *const MaybeUninit<u64>, n: u64) -> Exit {
-        section!(
-            index,
-            object,
-            trace_buffer!(),
-            trace_owner!(),
-            trace_reserve!(trace_add_words!(), "addi {next}, {next}, 8"),
-            "rdtime {place}",
-            prepare!("sd {place}, 0({used})"),
-            trace_copy!("8"),
-            trace_commit!();
-            number = in(reg) thread, from = in(reg) from, n = in(reg) n, limit = in(reg) TRACE_BUFFER,
-            used = out(reg) _, next = out(reg) _, left = out(reg) _, word = out(reg) _,
-        )
+    // The library does not read this processor's counter: records have times that were read before.
+    fn trace_push(_index, _object, _thread: u64, _from: *const MaybeUninit<u64>, _n: u64) -> Exit {
+        Exit::COLD
     }
 
     fn trace_push_timed(
@@ -128,44 +117,33 @@ functions! {
     }
 }
 
-/// The sections of records of fixed length: the steps that write the time, and their operands; then the length of the
-/// record in bytes, and for each word its offset in the record and its register.
-macro_rules! trace_fixed {
-    ([$($time:expr),+] [$($operands:tt)*]
-        $index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:expr),+) => {
+/// None, as with `trace_push`.
+macro_rules! trace_push_fixed {
+    ($index:ident, $object:ident, $thread:ident, $len:literal; $($at:literal: $word:ident = $value:ident),+) => {{
+        let _ = ($index, $object, $thread, $($value),+);
+        Exit::COLD
+    }};
+}
+
+/// The section `trace_push_timed_fixed`: the length of the record in bytes, and for each word its offset in the record
+/// and its register.
+macro_rules! trace_push_timed_fixed {
+    (
+        $index:ident, $object:ident, $thread:ident, $time:ident, $len:literal;
+        $($at:literal: $word:ident = $value:expr),+
+    ) => {
         section!(
             $index,
             $object,
             trace_buffer!(),
             trace_owner!(),
             trace_reserve!(concat!("addi {next}, {next}, ", $len)),
-            $($time,)+
+            prepare!("sd {time}, 0({used})"),
             $(prepare!(concat!("sd {", stringify!($word), "}, ", $at, "({used})")),)+
             trace_commit!();
-            number = in(reg) $thread, limit = in(reg) TRACE_BUFFER, used = out(reg) _, next = out(reg) _, $($operands)*
+            number = in(reg) $thread, limit = in(reg) TRACE_BUFFER, used = out(reg) _, next = out(reg) _,
+            time = in(reg) $time,
             $($word = in(reg) $value,)+
-        )
-    };
-}
-
-/// The section `trace_push_fixed`, see [`trace_fixed`].
-macro_rules! trace_push_fixed {
-    ($($rest:tt)*) => {
-        trace_fixed!(
-            ["rdtime {place}", prepare!("sd {place}, 0({used})")]
-            []
-            $($rest)*
-        )
-    };
-}
-
-/// The section `trace_push_timed_fixed`, see [`trace_fixed`].
-macro_rules! trace_push_timed_fixed {
-    ($index:ident, $object:ident, $thread:ident, $time:ident, $($rest:tt)*) => {
-        trace_fixed!(
-            [prepare!("sd {time}, 0({used})")]
-            [time = in(reg) $time,]
-            $index, $object, $thread, $($rest)*
         )
     };
 }

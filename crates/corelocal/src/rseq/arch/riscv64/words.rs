@@ -3,7 +3,8 @@
 
 use crate::rseq::{Exit, Index, Slots, Yielded};
 
-/// The address of the word at `offset`.
+/// The address of the word at `offset`. Where the section does not commit, `{place}` is cleared: the commit's address is
+/// the slot's, plus the offset, or no address.
 macro_rules! at_offset {
     () => {
         "add {place}, {scratch}, {offset}\n"
@@ -40,20 +41,14 @@ functions! {
             "ld {word}, 0({place})",
             "add {word}, {word}, {n}",
             "sd {word}, 0({place})";
+            yields "li {place}, 0";
             offset = in(reg) offset, n = in(reg) n, word = out(reg) _,
         )
     }
 
     fn increment_at(index, object, offset: usize) -> Exit {
-        section!(
-            index,
-            object,
-            at_offset!(),
-            "ld {word}, 0({place})",
-            "addi {word}, {word}, 1",
-            "sd {word}, 0({place})";
-            offset = in(reg) offset, word = out(reg) _,
-        )
+        // SAFETY: the caller's conditions are the same.
+        unsafe { add_at(index, object, offset, 1) }
     }
 
     fn store_greater(index, object, n: i64) -> Exit {
@@ -113,6 +108,7 @@ functions! {
             "ld {word}, 0({place})",
             "bne {word}, {expected}, 36f",
             "sd {n}, 0({place})";
+            yields "li {place}, 0";
             offset = in(reg) offset, expected = in(reg) expected, n = in(reg) n, word = out(reg) _,
         )
     }
@@ -125,7 +121,7 @@ functions! {
             at_offset!(),
             "ld {old}, 0({place})",
             "sd {n}, 0({place})";
-            yields "li {old}, 0";
+            yields "li {old}, 0; li {place}, 0";
             offset = in(reg) offset, n = in(reg) n, old = out(reg) old,
         );
         (exit, old)
@@ -140,7 +136,7 @@ functions! {
             "ld {new}, 0({place})",
             "add {new}, {new}, {n}",
             "sd {new}, 0({place})";
-            yields "li {new}, 0";
+            yields "li {new}, 0; li {place}, 0";
             offset = in(reg) offset, n = in(reg) n, new = out(reg) new,
         );
         (exit, new)

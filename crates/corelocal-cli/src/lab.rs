@@ -52,10 +52,10 @@ fn list() -> anyhow::Result<ExitCode> {
 /// Returns all models. Those of critical sections are made from this program's own file.
 fn all(with_sections: bool) -> anyhow::Result<Vec<Entry>> {
     let mut entries = catalogue();
-    if with_sections && cfg!(not(target_arch = "x86_64")) {
+    if with_sections && cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         output::remark(
-            "note: models of critical sections run instructions of x86-64 only; `corelocal check` and `corelocal \
-             torture` verify this processor's\n",
+            "note: models of critical sections run instructions of x86-64 and aarch64 only; `corelocal check` and \
+             `corelocal torture` verify this processor's\n",
         );
     }
     if with_sections {

@@ -35,7 +35,7 @@ pub mod code;
 mod decode;
 mod elf;
 mod load;
-mod machine;
+pub(crate) mod machine;
 mod names;
 mod nesting;
 mod report;

@@ -101,6 +101,33 @@ impl Instruction {
         }
     }
 
+    /// Returns `true` if it only fills space.
+    pub fn is_filler(&self) -> bool {
+        match self.raw {
+            Raw::X86(raw) => raw.mnemonic() == iced_x86::Mnemonic::Nop,
+            Raw::Arm(raw) => raw.opcode == yaxpeax_arm::armv8::a64::Opcode::HINT,
+            Raw::RiscV(raw) => raw.mnemonic() == "nop",
+        }
+    }
+
+    /// Returns it as yaxpeax-arm gives it; `None` for other processors.
+    pub fn arm(&self) -> Option<yaxpeax_arm::armv8::a64::Instruction> {
+        match self.raw {
+            Raw::Arm(raw) => Some(raw),
+            Raw::X86(_) | Raw::RiscV(_) => None,
+        }
+    }
+
+    /// Returns one that does nothing, for the processor of this one, at this address.
+    pub fn nothing_at(&self, address: u64) -> Option<Instruction> {
+        let (processor, bytes): (_, &[u8]) = match self.raw {
+            Raw::X86(_) => (Processor::X86, &[0x90]),
+            Raw::Arm(_) => (Processor::Arm, &[0x1f, 0x20, 0x03, 0xd5]),
+            Raw::RiscV(_) => (Processor::RiscV, &[0x01, 0x00]),
+        };
+        processor.decode(bytes, address).next()?.ok()
+    }
+
     /// Returns it as iced-x86 gives it; `None` for other processors.
     pub fn x86(&self) -> Option<iced_x86::Instruction> {
         match self.raw {
@@ -151,6 +178,11 @@ impl Processor {
             Processor::Arm => Box::new(aarch64::jumps(bytes, address)),
             Processor::RiscV => Box::new(riscv64::jumps(bytes, address)),
         }
+    }
+
+    /// Returns `true` if the models of `sim` run its instructions.
+    pub fn is_modelled(self) -> bool {
+        matches!(self, Processor::X86 | Processor::Arm)
     }
 
     /// Returns the name of a register, given its number.

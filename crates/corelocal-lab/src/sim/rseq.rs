@@ -30,8 +30,6 @@ mod steps;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use iced_x86::{Formatter as _, IntelFormatter};
-
 pub use cpu::Registers;
 pub use entries::entries;
 
@@ -346,10 +344,8 @@ impl Model for Sections {
                 Label::new("program", "", text)
             }
             _ => {
-                let mut text = String::new();
-                if let Some(of) = self.code.instructions.get(&thread.registers.ip) {
-                    IntelFormatter::new().format(of, &mut text);
-                }
+                let of = self.code.instructions.get(&thread.registers.ip);
+                let text = of.map_or(String::new(), |of| of.text(|target| format!("{target:#x}")));
                 let place = if self.is_within(thread) { "section" } else { "exit" };
                 Label::new(place, "", text)
             }

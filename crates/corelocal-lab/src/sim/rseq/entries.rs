@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use iced_x86::Instruction;
-
 use super::super::case::Entry;
 use super::memory::{self, CELLS, FLAGS, OFFSETS, POINTER, SLOTS};
 use super::{Budget, KERNEL, Kernel, Remote, Sections, setup};
@@ -146,12 +144,10 @@ fn planted(sections: &[(Arc<Code>, usize)]) -> Vec<Entry> {
     let changed = |change: &dyn Fn(&mut Code) -> bool| find(KERNEL, Beside::Thread, change);
     let undeclared = |code: &mut Code| !std::mem::take(&mut code.prepared).is_empty();
     let one_more = |code: &mut Code| {
-        let mut more = Instruction::new();
-        more.set_code(iced_x86::Code::Nopd);
-        more.set_len(1);
-        more.set_ip(code.end);
+        let more = code.inside().next().and_then(|of| of.nothing_at(code.end));
+        let Some(more) = more else { return false };
         code.instructions.insert(code.end, more);
-        code.end += 1;
+        code.end = more.end;
         true
     };
     let v2 = Kernel { is_v2: true, ..KERNEL };
@@ -165,7 +161,7 @@ fn planted(sections: &[(Arc<Code>, usize)]) -> Vec<Entry> {
         (
             "same-core",
             "as arm64 in 6.19: a section is not aborted by a preemption on the same cpu",
-            STALE,
+            Some("commits"),
             kernel(Kernel { only_when_moved: true, ..KERNEL }, Beside::Thread),
         ),
         (

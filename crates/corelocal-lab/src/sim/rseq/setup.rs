@@ -3,22 +3,13 @@
 //! The registers that a section reads before it writes them are its operands, and how it uses each tells what it is:
 //! the thread's rseq area, the table of slots, a pointer, a number. For numbers, small values are tried, until the
 //! section commits when it runs alone, and until it leaves.
-//!
-//! ```text
-//!   cmp  dword ptr fs:[area + 4], 0
-//!   jl   unavailable
-//!   mov  slot, fs:[id]                 these four only if the section looks for a slot
-//!   mov  slot, [offsets + 8*slot]
-//!   add  slot, [object]
-//!   jnc  unavailable
-//!   …
-//! ```
+
+mod aarch64;
+mod x86_64;
 
 use std::collections::BTreeMap;
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
-
-use super::cpu::Registers;
+use super::cpu::{Registers, THREAD};
 use super::memory::{
     self, BUFFER_WORDS, BUFFERS, FLAGS, OBJECT, OFFSETS, POINTER, SEGMENT, SEGMENTS,
 };
@@ -28,7 +19,11 @@ use crate::check::code::Code;
 /// The role of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
+    /// The area's offset from the thread pointer, and its address.
     Area,
+    Place,
+    Thread,
+    /// The offset of the id.
     Id,
     Offsets,
     Object,
@@ -43,77 +38,12 @@ enum Role {
     Number,
 }
 
-/// Returns a general register, by number.
-fn number(register: Register) -> Option<usize> {
-    register.is_gpr().then(|| register.full_register().number())
-}
-
 /// Returns the operands of the section, by register. `None`: it does not begin as this library's sections do.
 fn operands(code: &Code) -> Option<BTreeMap<usize, Role>> {
-    let inside: Vec<&Instruction> = code.inside().collect();
-    let base = |nth: usize| number(inside.get(nth)?.memory_base());
-    let mut roles = BTreeMap::from([(base(0)?, Role::Area)]);
-    let of_thread =
-        |nth: usize| inside.get(nth).is_some_and(|of| of.segment_prefix() == Register::FS);
-    let locates = of_thread(2);
-    let mut slot = None;
-    if locates {
-        slot = number(inside[2].op_register(0));
-        roles.insert(base(2)?, Role::Id);
-        roles.insert(base(3)?, Role::Offsets);
-        roles.insert(base(4)?, Role::Object);
+    match code.inside().next()?.x86() {
+        Some(_) => x86_64::operands(code),
+        None => aarch64::operands(code),
     }
-    let mut written = [false; 16];
-    if let Some(slot) = slot {
-        written[slot] = true;
-    }
-    let mut factory = InstructionInfoFactory::new();
-    for of in inside.iter().skip(if locates { 6 } else { 2 }) {
-        // `lea` computes with numbers.
-        let has_memory = of.mnemonic() != Mnemonic::Lea
-            && (0..of.op_count()).any(|operand| of.op_kind(operand) == OpKind::Memory);
-        let [base, index] =
-            [of.memory_base(), of.memory_index()].map(|part| number(part).filter(|_| has_memory));
-        let is_new = |register: &Option<usize>| register.is_some_and(|register| !written[register]);
-        let mut assign = |register: Option<usize>, role| {
-            if let Some(register) = register.filter(|&register| !written[register]) {
-                roles.entry(register).or_insert(role);
-            }
-        };
-        let base_role = match of.mnemonic() {
-            // Beside the slot's address, an offset.
-            _ if index.is_some() && !is_new(&index) => Role::Offset,
-            _ if locates => Role::Buffer,
-            Mnemonic::Cmp => Role::Gate,
-            Mnemonic::Mov if of.memory_size().size() == 4 => Role::Flag,
-            _ => Role::Pointer,
-        };
-        let base_role =
-            if locates && of.memory_index_scale() == 8 { Role::Buffer } else { base_role };
-        assign(base, base_role);
-        assign(index, Role::Offset);
-        let adds_to_slot =
-            of.mnemonic() == Mnemonic::Add && !has_memory && number(of.op_register(0)) == slot;
-        let info = factory.info(of);
-        for used in info.used_registers() {
-            let reads =
-                !matches!(used.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::None);
-            if reads {
-                assign(
-                    number(used.register()),
-                    if adds_to_slot { Role::Offset } else { Role::Number },
-                );
-            }
-        }
-        for used in info.used_registers() {
-            let writes =
-                !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
-            if let Some(register) = number(used.register()).filter(|_| writes) {
-                written[register] = true;
-            }
-        }
-    }
-    Some(roles)
 }
 
 /// Registers and memory to begin with.
@@ -147,6 +77,8 @@ pub(super) fn find(code: &Code) -> Result<Vec<Setup>, String> {
                 for (&at, role) in &roles {
                     registers.general[at] = match role {
                         Role::Area => AREA,
+                        Role::Place => THREAD + AREA,
+                        Role::Thread => THREAD,
                         Role::Id => AREA + 24,
                         Role::Offsets => OFFSETS,
                         Role::Object => OBJECT,
@@ -207,8 +139,5 @@ const LONGEST: usize = 40;
 
 /// Returns `true` if the section begins as this library's do, with a test of the cpu number.
 pub(super) fn is_known(code: &Code) -> bool {
-    let first = code.inside().next();
-    let tests = first
-        .is_some_and(|of| of.mnemonic() == Mnemonic::Cmp && of.segment_prefix() == Register::FS);
-    tests && operands(code).is_some()
+    operands(code).is_some()
 }

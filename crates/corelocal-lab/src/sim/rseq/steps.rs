@@ -56,7 +56,7 @@ impl Sections {
             .instructions
             .get(&thread.registers.ip)
             .ok_or("the section runs into other code")?;
-        let is_prepared = self.code.prepared.contains(&of.ip());
+        let is_prepared = self.code.prepared.contains(&of.address);
         let before = words.clone();
         let ids = [thread.cpu_id_start, thread.cpu_id, thread.mm_cid];
         let mut view = View { words, ids, stores: Vec::new() };

@@ -42,6 +42,9 @@ by_sections! {
 
         /// The length of our own rseq area in bytes: the largest registration that it can hold.
         pub(crate) const OWN_AREA_LEN: usize = 64;
+        /// Its alignment. Not more than that of a thread's own data in glibc from 2.35 on: an object with more cannot
+        /// be loaded by `dlopen`. A longer registration needs more (Linux 7.0); the original one needs 32.
+        pub(crate) const OWN_AREA_ALIGN: usize = if cfg!(target_arch = "x86_64") { 64 } else { 32 };
 
         pub(super) use own_area::thread_address;
         pub(crate) use own_area::{HAS_OWN_WORDS, own_word, own_word_pair, read_own_word};
@@ -52,6 +55,7 @@ by_sections! {
 
         /// The length of our own rseq area: there is none.
         pub(crate) const OWN_AREA_LEN: usize = 0;
+        pub(crate) const OWN_AREA_ALIGN: usize = 0;
 
         #[cfg(not(loom))]
         pub(crate) use imp::{HAS_OWN_WORDS, own_word_pair};

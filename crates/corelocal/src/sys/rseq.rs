@@ -312,7 +312,7 @@ fn register_own() -> Result<(), Refusal> {
     let (feature_size, align) = kernel_offer();
     let fits = feature_size > V1_LEN
         && feature_size as usize <= arch::OWN_AREA_LEN
-        && align as usize <= arch::OWN_AREA_LEN;
+        && align as usize <= arch::OWN_AREA_ALIGN;
     let longest = if fits { arch::OWN_AREA_LEN as u32 } else { V1_LEN };
     let mut len = longest;
     let mut result = rseq_call(len, 0);

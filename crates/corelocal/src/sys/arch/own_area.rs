@@ -6,7 +6,7 @@
 
 use core::arch::global_asm;
 
-use super::{NO_ID, OWN_AREA_LEN};
+use super::{NO_ID, OWN_AREA_ALIGN, OWN_AREA_LEN};
 use super::imp::{own_area_offset, read_field, thread_pointer};
 
 // The name carries the version: two versions of this crate in one program must not share one.
@@ -16,7 +16,7 @@ global_asm!(
     ".globl __corelocal_rseq_0_1",
     ".type __corelocal_rseq_0_1, %object",
     ".size __corelocal_rseq_0_1, 192",
-    ".balign 64",
+    ".balign {align}",
     "__corelocal_rseq_0_1:",
     ".long 0",  // cpu_id_start
     ".long -1", // cpu_id: RSEQ_CPU_ID_UNINITIALIZED
@@ -28,6 +28,7 @@ global_asm!(
     ".zero 136", // the words of `own_word`: 34, with room for more
     ".popsection",
     no_id = const NO_ID,
+    align = const OWN_AREA_ALIGN,
 );
 
 /// Returns the address `offset` bytes from the calling thread's thread pointer.

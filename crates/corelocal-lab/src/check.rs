@@ -33,6 +33,7 @@
 mod arming;
 pub mod code;
 mod decode;
+mod distances;
 mod elf;
 mod load;
 pub(crate) mod machine;

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use super::machine::riscv64;
+use super::distances;
 use object::elf::{self, FileHeader64, Rela64, SectionHeader64, Sym64};
 use object::read::elf::{
     Dyn as _, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, SectionTable,
@@ -316,7 +316,7 @@ impl<'a> Elf<'a> {
             (elf::EM_RISCV, kind) => {
                 let is_short = matches!(kind, elf::R_RISCV_RVC_BRANCH | elf::R_RISCV_RVC_JUMP);
                 let size = if is_short { 2 } else { 4 };
-                match riscv64::with_distance(kind, at(size) as u32, relative) {
+                match distances::with_distance(kind, at(size) as u32, relative) {
                     Some(instruction) => (instruction.into(), size),
                     None => return,
                 }

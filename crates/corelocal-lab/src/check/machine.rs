@@ -1,6 +1,7 @@
 //! What the rules need to know of an instruction, and the processors whose instructions are decoded: one file each.
 
 mod aarch64;
+#[cfg_attr(not(any(feature = "riscv", target_arch = "riscv64")), path = "machine/no_riscv64.rs")]
 pub mod riscv64;
 mod x86_64;
 
@@ -70,7 +71,8 @@ pub struct Instruction {
 enum Raw {
     X86(iced_x86::Instruction),
     Arm(yaxpeax_arm::armv8::a64::Instruction),
-    RiscV(disc_v::Instruction),
+    #[cfg_attr(not(any(feature = "riscv", target_arch = "riscv64")), allow(dead_code))]
+    RiscV(riscv64::Decoded),
 }
 
 impl Instruction {
@@ -106,7 +108,7 @@ impl Instruction {
         match self.raw {
             Raw::X86(raw) => raw.mnemonic() == iced_x86::Mnemonic::Nop,
             Raw::Arm(raw) => raw.opcode == yaxpeax_arm::armv8::a64::Opcode::HINT,
-            Raw::RiscV(raw) => raw.mnemonic() == "nop",
+            Raw::RiscV(raw) => riscv64::is_filler(&raw),
         }
     }
 
@@ -151,7 +153,7 @@ impl Processor {
         match machine {
             elf::EM_X86_64 => Some(Processor::X86),
             elf::EM_AARCH64 => Some(Processor::Arm),
-            elf::EM_RISCV => Some(Processor::RiscV),
+            elf::EM_RISCV if riscv64::IS_DECODED => Some(Processor::RiscV),
             _ => None,
         }
     }

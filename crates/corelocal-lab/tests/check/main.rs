@@ -7,6 +7,7 @@ mod aarch64;
 mod cross;
 mod damaged;
 mod faults;
+#[cfg(any(feature = "riscv", target_arch = "riscv64"))]
 mod riscv64;
 mod sound;
 

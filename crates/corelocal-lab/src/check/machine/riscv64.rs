@@ -4,10 +4,14 @@
 //! What an instruction does is told by its name and its operands, as the decoder writes them: stores begin with `s` and
 //! branches with `b`, and but for these the first operand is the result.
 
-use disc_v::{Instruction as Decoded, Isa};
-use object::elf;
+use disc_v::Isa;
+
+pub use disc_v::Instruction as Decoded;
 
 use super::{Flow, Instruction, Raw, Value, Write};
+
+/// Whether these instructions are decoded.
+pub const IS_DECODED: bool = true;
 
 /// The names of the general registers, by number.
 const GENERAL: [&str; 32] = [
@@ -63,31 +67,8 @@ pub fn branch(raw: &Decoded, target: &str) -> String {
     format!("{} {before}{target}", raw.mnemonic())
 }
 
-/// Returns an instruction with the distance that a relocation of this type puts into it, as object files have for each
-/// jump: linkers may change what lies in between. `None` for other types.
-pub fn with_distance(kind: u32, instruction: u32, distance: u64) -> Option<u32> {
-    // Of each part of the distance the first bit, the number of bits, and the place in the instruction.
-    let parts: &[(u32, u32, u32)] = match kind {
-        elf::R_RISCV_BRANCH => &[(11, 1, 7), (1, 4, 8), (5, 6, 25), (12, 1, 31)],
-        elf::R_RISCV_JAL => &[(12, 8, 12), (11, 1, 20), (1, 10, 21), (20, 1, 31)],
-        elf::R_RISCV_RVC_BRANCH => &[(5, 1, 2), (1, 2, 3), (6, 2, 5), (3, 2, 10), (8, 1, 12)],
-        elf::R_RISCV_RVC_JUMP => &[
-            (5, 1, 2),
-            (1, 3, 3),
-            (7, 1, 6),
-            (6, 1, 7),
-            (10, 1, 8),
-            (8, 2, 9),
-            (4, 1, 11),
-            (11, 1, 12),
-        ],
-        _ => return None,
-    };
-    Some(parts.iter().fold(instruction, |instruction, (from, bits, to)| {
-        let mask = (1 << bits) - 1;
-        let part = (distance >> from) as u32 & mask;
-        instruction & !(mask << to) | part << to
-    }))
+pub fn is_filler(raw: &Decoded) -> bool {
+    raw.mnemonic() == "nop"
 }
 
 fn is_jump(name: &str) -> bool {
@@ -229,28 +210,6 @@ mod tests {
         assert_eq!((conditional.write, conditional.locked), (Write::Store, true));
         let load = one(&[0x90, 0x61]);
         assert_eq!((load.write, load.touches_memory, load.written), (Write::No, true, 1 << 12));
-    }
-
-    #[test]
-    fn distances_are_put_into_jumps() {
-        // bgeu s1, s4; j; c.beqz a0; c.j: all with a distance of 0.
-        for (kind, jump, distances) in [
-            (elf::R_RISCV_BRANCH, 0x0144_f063_u32, [0x7fe_i64, -0x1000, 0xaaa]),
-            (elf::R_RISCV_JAL, 0x0000_006f, [0xf_fffe, -0x10_0000, 0x5_5554]),
-            (elf::R_RISCV_RVC_BRANCH, 0xc101, [0xfe, -0x100, 0xaa]),
-            (elf::R_RISCV_RVC_JUMP, 0xa001, [0x7fe, -0x800, 0x2aa]),
-        ] {
-            for distance in distances {
-                let placed = with_distance(kind, jump, distance as u64).unwrap();
-                let target = 0x1000_u64.wrapping_add_signed(distance);
-                let flow = one(&placed.to_le_bytes()).flow;
-                assert!(
-                    flow == Flow::Jump(target) || flow == Flow::Branch(target),
-                    "{kind} {distance:x}: {flow:?}"
-                );
-                assert_eq!(with_distance(kind, placed, 0), Some(jump));
-            }
-        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ change() {
 
 # build_kernel NAME PACKAGE IMAGE: 4 to 8 minutes on two cpus, and 2 GB below target/ while it builds.
 build_kernel() {
-    local sources=$target/linux-$arch package
+    local sources=$target/$arch/linux package
     if [ ! -e "$sources/original" ]; then
         package=$(apt-cache pkgnames | grep -xE "$2" | sort -V | tail -n 1 || true)
         [ -n "$package" ] || skip "Debian has no $2"

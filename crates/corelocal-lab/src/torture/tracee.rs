@@ -137,7 +137,9 @@ impl Tracee {
         let at = registers.trapped_at();
         let mut bytes = [0; 16];
         for (word, place) in (0..).zip(bytes.chunks_exact_mut(8)) {
-            place.copy_from_slice(&self.word((at & !7) + 8 * word)?.to_le_bytes());
+            // Nothing need follow the instruction.
+            let word = self.word((at & !7) + 8 * word).unwrap_or_default();
+            place.copy_from_slice(&word.to_le_bytes());
         }
         let next = super::machine::after(&bytes[(at & 7) as usize..], &registers);
         let next: Vec<u64> = next.iter().map(|at| at.wrapping_sub(self.distance)).collect();

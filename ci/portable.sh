@@ -21,6 +21,8 @@ left_out=(
     sys::forks::tests::all_threads_of_a_child_know_which_thread_forked
     sys::forks::tests::threads_that_ask_at_once_get_the_next_number
     sys::forks::wipe_on_fork::tests::a_child_finds_zeros
+    sys::thread::id::tests::a_child_knows_its_own_number
+    sys::thread::serial::tests::a_child_keeps_its_own_alone
     sys::try_lock::tests::a_child_recovers_what_another_thread_held
     # Files of /proc that are of the program.
     alloc::debug::call_stack::tests::code_of_this_program

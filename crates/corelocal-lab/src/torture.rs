@@ -31,53 +31,45 @@ mod select;
 pub mod storm;
 mod workload;
 
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod attack;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod history;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod program;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod run;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod session;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod tracee;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-mod victim;
+/// Chooses items by whether threads of this processor can be disturbed.
+macro_rules! by_processor {
+    (with { $($with:item)* } without { $($without:item)* }) => {
+        $(
+            #[cfg(all(
+                any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+                target_os = "linux"
+            ))]
+            $with
+        )*
+        $(
+            #[cfg(not(all(
+                any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+                target_os = "linux"
+            )))]
+            $without
+        )*
+    };
+}
 
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-)))]
-#[path = "torture/unsupported.rs"]
-mod run;
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-)))]
-use run as unsupported;
+by_processor! {
+    with {
+        mod attack;
+        mod history;
+        mod program;
+        mod run;
+        mod session;
+        mod tracee;
+        mod victim;
+
+        pub use victim::victim;
+    }
+    without {
+        #[path = "torture/unsupported.rs"]
+        mod run;
+
+        pub use run::victim;
+    }
+}
 
 use std::fmt;
 use std::process::Command;
@@ -85,16 +77,6 @@ use std::process::Command;
 pub use report::{Coverage, Excluded, Place, Report, Row, Section, Tried, Unreached, Verdict};
 pub use run::run;
 pub use select::{Disturbance, Selection, Share};
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-)))]
-pub use unsupported::victim;
-#[cfg(all(
-    any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
-    target_os = "linux"
-))]
-pub use victim::victim;
 pub use workload::{Content, Model, Operands, Workload, library};
 
 /// The parameters of a run.

@@ -130,7 +130,7 @@ impl Tracee {
         }
     }
 
-    /// The same, by breakpoints wherever the thread may be afterwards.
+    /// Does the same, by breakpoints wherever the thread may be afterwards.
     #[cfg(target_arch = "riscv64")]
     pub fn step(&mut self) -> Result<(), Lost> {
         let registers = self.registers()?;

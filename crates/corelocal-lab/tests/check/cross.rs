@@ -52,7 +52,7 @@ fn check(machine: &Machine, section: &Section) -> Result<Report, String> {
     Ok(shared)
 }
 
-/// What is found in each of these sections, and only that.
+/// Asserts what is found in each of these sections, and only that.
 pub fn finds(test: &str, machine: &Machine, sections: &[(&str, Section, &[Rule])]) {
     for (what, section, expected) in sections {
         let report = match check(machine, section) {

@@ -38,11 +38,13 @@ by_sections! {
         #[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
         #[cfg_attr(target_arch = "riscv64", path = "arch/riscv64.rs")]
         mod imp;
+        #[cfg(not(target_arch = "x86_64"))]
+        mod atomic_words;
         mod own_area;
 
         /// The length of our own rseq area in bytes: the largest registration that it can hold.
         pub(crate) const OWN_AREA_LEN: usize = 64;
-        /// Its alignment. Not more than that of a thread's own data in glibc from 2.35 on: an object with more cannot
+        /// Its alignment. Not more than that of a thread's own data in glibc (2.36 was tried): an object with more cannot
         /// be loaded by `dlopen`. A longer registration needs more (Linux 7.0); the original one needs 32.
         pub(crate) const OWN_AREA_ALIGN: usize = if cfg!(target_arch = "x86_64") { 64 } else { 32 };
 

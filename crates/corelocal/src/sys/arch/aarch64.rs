@@ -4,7 +4,10 @@
 
 use core::arch::asm;
 
-use super::own_area::{own_word, own_word_pair, thread_address};
+pub(crate) use super::atomic_words::{
+    increment_own_word_pair, opaque, read_own_word_pair, take_lowest_bit, take_number_of_own_word,
+    write_field,
+};
 
 /// Whether critical sections exist for this architecture.
 pub(crate) const SECTIONS: bool = true;
@@ -102,16 +105,6 @@ macro_rules! address_here {
 }
 pub(crate) use address_here;
 
-/// Returns the same number, of which the compiler knows nothing.
-#[inline(always)]
-pub(crate) fn opaque(mut number: usize) -> usize {
-    // SAFETY: no instruction.
-    unsafe {
-        asm!("/* {} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags));
-    }
-    number
-}
-
 /// Returns the offset of this crate's own area from the thread pointer: a constant of the loaded program.
 #[inline(always)]
 pub(crate) fn own_area_offset() -> isize {
@@ -140,39 +133,6 @@ pub(crate) fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-/// Returns what a pair of own words holds: one load.
-#[inline(always)]
-pub(crate) fn read_own_word_pair<const AT: usize>() -> Option<u64> {
-    const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
-    own_word_pair(AT).map(|pair| pair.load(crate::primitive::global::Ordering::Relaxed))
-}
-
-/// Adds 1 to such a pair. Atomic, so a signal handler that does the same is counted.
-#[inline(always)]
-pub(crate) fn increment_own_word_pair<const AT: usize>() {
-    const { assert!(AT % 2 == 0, "an aligned word of 64 bits") };
-    if let Some(pair) = own_word_pair(AT) {
-        pair.fetch_add(1, crate::primitive::global::Ordering::Relaxed);
-    }
-}
-
-/// Adds 1 to such a word, and returns what it held. Atomic, so a signal handler that does the same draws another
-/// number.
-#[inline(always)]
-pub(crate) fn take_number_of_own_word<const AT: usize>() -> u32 {
-    own_word(AT).map_or(0, |word| word.fetch_add(1, crate::primitive::global::Ordering::Relaxed))
-}
-
-/// Returns the 32-bit field at `offset` from the thread pointer.
-///
-/// # Safety
-/// - `offset` lies in the rseq area of libc or in our own.
-#[inline(always)]
-unsafe fn field(offset: isize) -> &'static crate::primitive::global::AtomicU32 {
-    // SAFETY: the caller names an aligned field of this thread's TLS.
-    unsafe { crate::primitive::global::AtomicU32::from_ptr(thread_address(offset).cast()) }
-}
-
 /// Reads the 32-bit field at `offset` from the thread pointer.
 ///
 /// # Safety
@@ -193,28 +153,6 @@ pub(crate) unsafe fn read_field(offset: isize) -> u32 {
         );
     }
     value
-}
-
-/// Writes such a field.
-///
-/// # Safety
-/// - `offset` is that of a field in the rseq area of libc or in our own, which the kernel lets the thread write.
-#[inline(always)]
-pub(crate) unsafe fn write_field(offset: isize, value: u32) {
-    // SAFETY: the caller names a writable field.
-    unsafe { field(offset) }.store(value, crate::primitive::global::Ordering::Relaxed);
-}
-
-/// Clears the lowest bit of such a field; whether it was set. Atomic, so that an interrupt of this cpu comes before it
-/// or after: the kernel's return from it ends a pair of exclusive instructions.
-///
-/// # Safety
-/// - The conditions of [`write_field`] hold.
-#[inline(always)]
-pub(crate) unsafe fn take_lowest_bit(offset: isize) -> bool {
-    // SAFETY: the caller names a writable field.
-    let before = unsafe { field(offset) }.fetch_and(!1, crate::primitive::global::Ordering::Relaxed);
-    before & 1 != 0
 }
 
 /// Returns the address of a symbol of libc's; null where libc has none.

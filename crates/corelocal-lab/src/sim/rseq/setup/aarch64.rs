@@ -20,7 +20,7 @@ use super::Role;
 use crate::check::code::Code;
 use crate::check::machine::{Instruction, Write};
 
-/// The operand of an instruction that is memory: base, and index.
+/// Returns the operand of an instruction that is memory: base, and index.
 fn memory(of: &Decoded) -> Option<(u16, Option<u16>)> {
     of.operands.iter().find_map(|operand| match *operand {
         Operand::RegPreIndex(base, _, false) => Some((base, None)),

@@ -10,7 +10,7 @@ need_rust
 export RUSTDOCFLAGS="-D warnings" CARGO_TARGET_DIR=$target/lint
 # One package at a time: the library and the command share the name `corelocal`, and the
 # library's public pages are the ones that stay.
-for package in corelocal-cli corelocal-bench corelocal-clockd corelocal-support corelocal-lab corelocal-malloc corelocal-metrics corelocal-symbols \
+for package in corelocal-cli corelocal-bench corelocal-capi corelocal-clockd corelocal-support corelocal-lab corelocal-malloc corelocal-metrics corelocal-symbols \
     corelocal-trace corelocal-tracing corelocal; do
     cargo doc -p "$package" --no-deps --all-features --locked --document-private-items
     cargo doc -p "$package" --no-deps --all-features --locked

@@ -84,6 +84,9 @@ mod alloc {
 }
 pub mod cid;
 pub mod clock;
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
+#[doc(hidden)]
+pub mod foreign;
 pub mod percpu;
 pub mod rcu;
 pub mod rseq;

@@ -30,6 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["percpu"],
     &["alloc", "sync", "clock"],
     &["rcu", "trace"],
+    &["foreign"],
 ];
 
 fn layer(module: &str) -> Option<usize> {

@@ -44,6 +44,7 @@ use crate::cid::{Cid, SlotIndex};
 /// # Memory ordering
 /// All operations are relaxed. A reader sees every addition that happens before the read, for instance those of
 /// threads that it has joined.
+#[repr(C)]
 pub struct Counter<I: SlotIndex = Cid> {
     sum: Sum<I>,
 }

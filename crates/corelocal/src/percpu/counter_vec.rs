@@ -34,6 +34,7 @@ use crate::primitive::atomic::AtomicI64;
 /// 16 + 8 `N` bytes, and on each core that used it 8 `N` bytes rounded up to a power of two. There the maximum is 1
 /// MiB, so `N` is at most 131072 (more does not compile). Of many counters only the pages (512 counters) that a core
 /// has touched are resident.
+#[repr(C)]
 pub struct CounterVec<const N: usize, I: SlotIndex = Cid> {
     sums: Sums<[AtomicI64; N], I>,
 }

@@ -41,6 +41,14 @@ impl<S: Scope> RawMutex<S> {
     }
 }
 
+impl<S: Scope> RawMutex<S> {
+    /// Locks. False if the owner was gone after a fork: the calling thread owns the lock then, and the value may be half
+    /// changed.
+    pub(crate) fn lock_or_adopt(&self) -> bool {
+        self.lock.lock_or_adopt().is_ok()
+    }
+}
+
 fn is_taken(taken: Option<Taken>) -> bool {
     taken.is_some()
 }

@@ -1,7 +1,7 @@
 //! The process: its program, its environment, and what its variables say.
 
 pub(crate) mod environment;
-pub(in crate::sys) mod nodelete;
+pub(crate) mod nodelete;
 #[cfg(not(loom))]
 pub(crate) mod program;
 pub(crate) mod words;

@@ -287,6 +287,12 @@ pub(crate) fn is_off_here() -> bool {
             || own_field(field::CPU_ID).load(Ordering::Relaxed) == REGISTRATION_FAILED)
 }
 
+/// Returns `true` if this processor has sections.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn has_sections() -> bool {
+    arch::SECTIONS
+}
+
 fn disabled_by_environment() -> bool {
     static VARIABLE: Variable = Variable::new(NAME, &["off"]);
     const NAME: &CStr = c"CORELOCAL_RSEQ";

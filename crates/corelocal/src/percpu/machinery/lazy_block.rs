@@ -15,6 +15,7 @@ use crate::percpu::shard::Shard;
 use crate::rseq::{self, Ended, Index, Slots};
 
 /// A container's block, bound at first use and freed when this is dropped.
+#[repr(C)]
 pub(in crate::percpu) struct Owned<T: Zeroed, I: SlotIndex> {
     slots: Slots,
     content: PhantomData<(&'static T, I)>,

@@ -53,7 +53,8 @@ unsafe impl<const N: usize> Words for [AtomicI64; N] {
     }
 }
 
-/// Sums that every core adds to.
+/// Sums that every core adds to. The slots come first, for inline sections of C programs.
+#[repr(C)]
 pub(in crate::percpu) struct Sums<W: Words, I: SlotIndex> {
     slots: Owned<W, I>,
     bias: W,

@@ -28,7 +28,7 @@ unsafe impl<T: ?Sized + Sync, S: Scope, W: Waiting> Sync for RobustMutexGuard<'_
 impl<'a, T: ?Sized, S: Scope, W: Waiting> RobustMutexGuard<'a, T, S, W> {
     /// Makes the guard of a mutex that the calling thread owns, and has no guard of.
     #[inline(always)]
-    pub(super) fn of_owned(mutex: &'a RobustMutex<T, S, W>) -> Self {
+    pub(crate) fn of_owned(mutex: &'a RobustMutex<T, S, W>) -> Self {
         RobustMutexGuard { mutex, here: PhantomData }
     }
 
@@ -73,7 +73,7 @@ pub struct Recovered<'a, T: ?Sized, S: Scope = Private, W: Waiting = Plain> {
 }
 
 impl<'a, T: ?Sized, S: Scope, W: Waiting> Recovered<'a, T, S, W> {
-    pub(super) fn of(guard: RobustMutexGuard<'a, T, S, W>) -> Self {
+    pub(crate) fn of(guard: RobustMutexGuard<'a, T, S, W>) -> Self {
         Recovered { guard: ManuallyDrop::new(guard) }
     }
 

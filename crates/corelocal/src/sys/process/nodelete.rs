@@ -31,23 +31,32 @@ pub(in crate::sys) struct Loader {
     pub(in crate::sys) dlopen: Option<unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>,
 }
 
-/// Keeps the object loaded for ever. Called once, when the object is loaded.
+/// Keeps the object that this code is in loaded for ever. Called once, when it is loaded.
 pub(in crate::sys) fn loaded_for_ever() {
-    let Loader { dladdr1: Some(dladdr1), dlopen: Some(dlopen) } = arch::loader() else { return };
+    // No harm if it fails: then it is as it was.
+    let _ = stays_loaded(loaded_for_ever as *const () as usize);
+}
+
+/// Keeps the object with this address loaded for ever. False if it may be unloaded.
+pub(crate) fn stays_loaded(address: usize) -> bool {
+    // Without a dynamic linker nothing is unloaded.
+    let Loader { dladdr1: Some(dladdr1), dlopen: Some(dlopen) } = arch::loader() else {
+        return true;
+    };
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::uninit();
     let mut map = core::ptr::null_mut();
-    let here = loaded_for_ever as *const c_void;
-    // SAFETY: an address of this object, and valid places for what is told about it.
+    let here = core::ptr::without_provenance(address);
+    // SAFETY: an address, and valid places for what is told about its object.
     if unsafe { dladdr1(here, info.as_mut_ptr(), &raw mut map, LINK_MAP) } == 0 || map.is_null() {
-        return;
+        // An object that it does not know it does not unload: a static program.
+        return true;
     }
     // SAFETY: the linker's entry for a loaded object; its name is a C string that lives as long.
     let name = unsafe { CStr::from_ptr((*map.cast::<LinkMap>()).name) };
-    if !name.is_empty() {
-        // No harm if it fails: then it is as it was. The handle is kept, on purpose.
-        // SAFETY: a C string; `NOLOAD` runs no code of any object.
-        let _ = unsafe {
+    // The handle is kept, on purpose. SAFETY: a C string; `NOLOAD` runs no code of any object.
+    name.is_empty()
+        || !unsafe {
             dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE)
-        };
-    }
+        }
+        .is_null()
 }

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# C: the C library as programs get it. Its test programs with GCC and Clang, unoptimised and optimised, shared and static,
+# under sanitizers, without critical sections; a plugin that is unloaded; pkg-config and CMake; what is exported; and
+# `corelocal check` on sections that a C compiler made.
+# Needs: cargo, gcc, g++, clang, cmake, pkg-config, readelf and nm, installed through apt where they are missing.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
+
+need_rust
+need gcc "gcc libc6-dev" "compiles C programs"
+need g++ "g++ libc6-dev" "compiles C++ programs"
+need clang clang "compiles C programs another way"
+need cmake cmake "finds the library"
+need pkg-config pkg-config "finds the library"
+need readelf binutils "shows what the library needs"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+prefix=$scratch/prefix
+sources=$root/crates/corelocal-capi/tests/c
+programs=(counter histogram containers mutex rcu process)
+warnings=(-Wall -Wextra -Wpedantic -Werror)
+ci/install-capi "$prefix"
+library=$prefix/lib/libcorelocal.so.0
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+read -ra flags < <(pkg-config --cflags --libs corelocal)
+read -ra static_flags < <(pkg-config --static --cflags --libs corelocal)
+flags+=("-Wl,-rpath,$prefix/lib" -lm)
+
+# try NAME WORD...: compiles the program by this command, and runs it.
+count=0
+try() {
+    local name=$1 output
+    shift
+    "$@" "${warnings[@]}" -pthread "$sources/$name.c" -o "$scratch/$name" "${link[@]}" 2>"$scratch/messages" || {
+        cat "$scratch/messages"
+        fail "$name: $*"
+    }
+    output=$(timeout -s KILL 300 "$scratch/$name" 2>&1) || fail "$name ($*): $output"
+    count=$((count + 1))
+}
+
+link=("${flags[@]}")
+for compiler in gcc clang; do
+    # Where code is inline, each way to compile it.
+    for level in -O0 -O1 -O3 '-O2 -fPIC'; do
+        read -ra level <<<"$level"
+        try counter "$compiler" -std=gnu99 "${level[@]}"
+        try process "$compiler" -std=gnu99 "${level[@]}"
+    done
+    for name in "${programs[@]}"; do
+        try "$name" "$compiler" -std=gnu99 -O2
+    done
+    for standard in c++11 c++17; do
+        "${compiler/gcc/g}++" -x c++ "-std=$standard" "${warnings[@]}" -O2 -c -I"$prefix/include" \
+            "$sources/headers.cpp" -o "$scratch/headers.o"
+        "${compiler/gcc/g}++" "$scratch/headers.o" -o "$scratch/headers" "${flags[@]}"
+        "$scratch/headers" || fail "headers.cpp, $compiler, $standard"
+    done
+    for header in "$prefix"/include/corelocal/*.h; do
+        # Each alone, in the oldest C.
+        "$compiler" -std=c99 "${warnings[@]}" -fsyntax-only -I"$prefix/include" -x c - <<<"#include \"$header\""
+    done
+done
+try counter gcc -std=gnu99 -O2 -flto
+
+# The compiler's -Werror does not know that these functions are checked at run time.
+for name in "${programs[@]}"; do
+    try "$name" gcc -std=gnu99 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
+done
+# It sees no order that the library's own code makes: programs whose threads share nothing else.
+try histogram clang -std=gnu99 -O1 -g -fsanitize=thread
+try counter clang -std=gnu99 -O1 -g -fsanitize=thread
+
+link=("${static_flags[@]}")
+for name in "${programs[@]}"; do
+    try "$name" gcc -std=gnu99 -O2 -static
+done
+
+link=("${flags[@]}")
+export EXPECT_FAST=no
+for name in "${programs[@]}"; do
+    CORELOCAL_RSEQ=off try "$name" gcc -std=gnu99 -O2
+done
+unset EXPECT_FAST
+for name in "${programs[@]}"; do
+    # The library registers threads itself.
+    GLIBC_TUNABLES=glibc.pthread.rseq=0 try "$name" clang -std=gnu99 -O2
+done
+echo "$count programs of ${#programs[@]} sources: all passed"
+
+gcc -O2 -fPIC -shared "${warnings[@]}" "$sources/plugin.c" -o "$scratch/plugin.so" "${flags[@]}"
+gcc -O2 -pthread "${warnings[@]}" "$sources/unloading.c" -o "$scratch/unloading" -ldl
+"$scratch/unloading" "$library" "$scratch/plugin.so"
+echo "unloaded while a thread slept: nothing is lost"
+
+cmake -S "$root/crates/corelocal-capi/tests/cmake" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$scratch/cmake" >/dev/null
+"$scratch/cmake/shared" && "$scratch/cmake/static"
+
+# What the headers declare is what is exported, and all that is.
+nm -D --defined-only "$library" | awk '{ print $3 }' | sort >"$scratch/exported"
+sed -nE 's/^[a-z].*[ *](corelocal_[a-z_]+)\(.*/\1/p' "$prefix"/include/corelocal/*.h | grep -v '^corelocal_inline_' |
+    sort -u - <(echo corelocal_inline_bind) >"$scratch/declared"
+diff "$scratch/declared" "$scratch/exported" || fail "declared (<) and exported (>) differ"
+needed=$(readelf -d "$library" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | sort | tr '\n' ' ')
+[[ $needed =~ ^(ld-linux[^ ]* )?libc\.so\.6\ $ ]] || fail "the library needs more than libc: $needed"
+size=$(stat -L -c %s "$library")
+[ "$size" -le $((3 * 512 * 1024)) ] || fail "the library has $size bytes: at most 1.5 MiB"
+echo "$(wc -l <"$scratch/exported") functions in $((size / 1024)) KiB, which need $needed"
+
+# The command is built by other checks, too.
+cargo build --locked "${whole[@]}" --bin corelocal
+gcc -O2 "${warnings[@]}" "$sources/counter.c" -pthread -o "$scratch/counter" "${flags[@]}"
+for file in "$scratch/counter" "$scratch/plugin.so" "$library"; do
+    verdict=$("$target/debug/corelocal" check --strict "$file") || fail "$verdict"
+    grep -qE '^1 file, [1-9][0-9]* sections?: sound$' <<<"$verdict" || fail "$file: $verdict"
+    echo "$verdict" | tail -n 1
+done

@@ -17,7 +17,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
 sources=$root/crates/corelocal-capi/tests/c
-programs=(counter histogram containers mutex rcu process)
+programs=(counter area histogram containers mutex rcu process)
 warnings=(-Wall -Wextra -Wpedantic -Werror)
 ci/install-capi "$prefix"
 library=$prefix/lib/libcorelocal.so.0
@@ -45,6 +45,7 @@ for compiler in gcc clang; do
     for level in -O0 -O1 -O3 '-O2 -fPIC'; do
         read -ra level <<<"$level"
         try counter "$compiler" -std=gnu99 "${level[@]}"
+        try area "$compiler" -std=gnu99 "${level[@]}"
         try process "$compiler" -std=gnu99 "${level[@]}"
     done
     for name in "${programs[@]}"; do
@@ -110,8 +111,10 @@ echo "$(wc -l <"$scratch/exported") functions in $((size / 1024)) KiB, which nee
 
 # The command is built by other checks, too.
 cargo build --locked "${whole[@]}" --bin corelocal
-gcc -O2 "${warnings[@]}" "$sources/counter.c" -pthread -o "$scratch/counter" "${flags[@]}"
-for file in "$scratch/counter" "$scratch/plugin.so" "$library"; do
+for name in counter area; do
+    gcc -O2 "${warnings[@]}" "$sources/$name.c" -pthread -o "$scratch/$name" "${flags[@]}"
+done
+for file in "$scratch/"{counter,area} "$scratch/plugin.so" "$library"; do
     verdict=$("$target/debug/corelocal" check --strict "$file") || fail "$verdict"
     grep -qE '^1 file, [1-9][0-9]* sections?: sound$' <<<"$verdict" || fail "$file: $verdict"
     echo "$verdict" | tail -n 1

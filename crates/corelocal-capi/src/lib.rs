@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   counter.rs      counters, and sets of counters          ids.rs       cpu, concurrency id, slots
+//!   area.rs         words for each core, allocated          rcu_copy.rs  values that are read as one
 //!   histogram.rs    how often values occur                  mutex.rs     locks, also in shared memory and robust
 //!   pool.rs         pointers for reuse on this core         rcu.rs       data that is read all the time
 //!   queue.rs        pointers for another thread             clock.rs     time
@@ -22,6 +23,7 @@
 #![cfg(target_os = "linux")]
 #![allow(non_camel_case_types, reason = "the names of types are those of C")]
 
+mod area;
 mod clock;
 mod counter;
 mod doctor;
@@ -34,3 +36,4 @@ mod object;
 mod pool;
 mod queue;
 mod rcu;
+mod rcu_copy;

@@ -9,6 +9,7 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, LayoutConfig, Styl
 
 /// Each subject: its source's and its header's name, and the initialisers of its types.
 const SUBJECTS: &[(&str, &[&str])] = &[
+    ("area", &[]),
     ("clock", &[]),
     ("counter", &["CORELOCAL_COUNTER_INIT"]),
     ("doctor", &[]),
@@ -27,6 +28,7 @@ const SUBJECTS: &[(&str, &[&str])] = &[
     ("pool", &["CORELOCAL_POOL_INIT"]),
     ("queue", &["CORELOCAL_QUEUE_INIT"]),
     ("rcu", &[]),
+    ("rcu_copy", &["CORELOCAL_RCU_COPY_INIT"]),
 ];
 
 fn config(subject: &str, initialisers: &[&str]) -> Config {

@@ -3,7 +3,10 @@
 //!
 //! Hidden, as it changes with the library. Nothing here adds a capability that Rust programs lack.
 
+use core::sync::atomic::AtomicU64;
+
 use crate::cid::{Cid, SlotIndex, private::Sealed as _};
+use crate::percpu::area::Cell;
 use crate::percpu::histogram::{Bits, Precision};
 use crate::percpu::{Counter, CounterVec, Histogram, Queue, Stack};
 use crate::sync::{Condvar, Orphaned, Recovered, RobustMutex, RobustMutexGuard, Scope, Waiting};
@@ -38,6 +41,9 @@ unsafe impl<S: Scope> ZeroIsNew for crate::sync::RawMutex<S> {}
 // SAFETY: an unlocked word.
 #[cfg(feature = "lock_api")]
 unsafe impl<S: Scope> ZeroIsNew for crate::sync::RawRwLock<S> {}
+// SAFETY: a pointer that was never stored to, and words of any value.
+#[cfg(feature = "std")]
+unsafe impl<const N: usize> ZeroIsNew for crate::rcu::RcuCopy<[u64; N]> {}
 // SAFETY: a number.
 unsafe impl ZeroIsNew for u32 {}
 
@@ -78,6 +84,13 @@ pub unsafe fn robust_orphaned<T, S: Scope, W: Waiting>(
 #[cfg(feature = "lock_api")]
 pub fn lock_or_adopt<S: Scope>(mutex: &crate::sync::RawMutex<S>) -> bool {
     mutex.lock_or_adopt()
+}
+
+/// Returns the address of a cell's words, or of their differences from the image, under the calling thread's slot: a hint.
+pub fn words_here<const WORDS: usize, I: SlotIndex>(
+    cell: &Cell<'_, WORDS, I>,
+) -> Option<*const AtomicU64> {
+    cell.here()
 }
 
 /// What inline sections of other languages read: where the thread's rseq area and its concurrency id are, from the thread

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* Writes to a file descriptor, one line for each, what this kernel and libc offer to the process: restartable sequences and
- * who registered them, concurrency ids, membarrier, futexes, the vDSO. Where a fast path is not active it says why.
+ * what registered them, concurrency ids, membarrier, futexes, the vDSO. Where a fast path is not active it says why.
  *
  * Returns 0, or the negative error number of write(2). Allocates; not for signal handlers. The command `corelocal doctor`
  * says more. */

@@ -98,10 +98,16 @@ impl Run<'_> {
         let found = self.session.calibrate(number, 0, &[]).and_then(|_| self.check(number));
         let way = |session: &mut Session| session.way(number, self.program);
         let found = found.and_then(|()| way(&mut self.session));
-        // Where breakpoints are the first that their pages have, emulators may run what was there before.
-        let found = found.and_then(|found| match found.is_empty() {
-            true => way(&mut self.session),
-            false => Ok(found),
+        // The first breakpoint in a page is a copy of the page. A cpu of an emulator may run what was there before, until it
+        // forgets where that was: another one does not.
+        let found = found.and_then(|found| {
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            self.session.place(self.cpus.len() - 1);
+            let found = way(&mut self.session);
+            self.session.place(0);
+            found
         });
         let found = found.and_then(|way| {
             let sections: Vec<&Code> = way.iter().map(|&i| &self.program.sections[i]).collect();

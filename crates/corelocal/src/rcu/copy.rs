@@ -89,6 +89,7 @@ struct Version {
 ///
 /// # Memory ordering
 /// A load sees everything that happened before the store of the version that it returns.
+#[repr(C)]
 pub struct RcuCopy<T> {
     at: AtomicPtr<Version>,
     initial: T,

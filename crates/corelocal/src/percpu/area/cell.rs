@@ -17,7 +17,7 @@ use crate::percpu::machinery::block::Block;
 use crate::percpu::machinery::lazy_block::Owned;
 use crate::percpu::remote::{self, Walk};
 use crate::percpu::shard::Shard;
-use crate::primitive::atomic::Ordering;
+use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// `WORDS` words for each core, allocated from an [`Area`], and freed when the cell is dropped.
 ///
@@ -39,6 +39,7 @@ use crate::primitive::atomic::Ordering;
 /// # Where it may be used
 /// Like [`Word`](crate::percpu::Word): in any thread, in signal handlers, during thread exit, in the child after
 /// `fork`. The memory ordering and the exception for `vfork` are the same.
+#[repr(C)]
 pub struct Cell<'area, const WORDS: usize, I: SlotIndex = Cid> {
     words: ManuallyDrop<Owned<Words<WORDS>, I>>,
     area: &'area Area<WORDS, I>,
@@ -65,6 +66,11 @@ impl<'area, const WORDS: usize, I: SlotIndex> Cell<'area, WORDS, I> {
         // SAFETY: the cell has its block from the beginning (invariant 1).
         let (block, _) = unsafe { self.words.used().unwrap_unchecked() };
         block.shared(0)
+    }
+
+    /// Returns the address of the words under the calling thread's slot. `None` if there is no memory. A hint.
+    pub(crate) fn here(&self) -> Option<*const AtomicU64> {
+        self.words.near().map(|words| words.as_ptr())
     }
 
     /// Returns the word at `INDEX`.

@@ -17,10 +17,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
 sources=$root/crates/corelocal-capi/tests/c
-programs=(counter area histogram containers mutex rcu process)
+programs=(counter area histogram containers mutex rcu trace process)
 warnings=(-Wall -Wextra -Wpedantic -Werror)
 ci/install-capi "$prefix"
 library=$prefix/lib/libcorelocal.so.0
+# Other checks build it, too.
+cargo build --locked "${whole[@]}" --bin corelocal
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 read -ra flags < <(pkg-config --cflags --libs corelocal)
 read -ra static_flags < <(pkg-config --static --cflags --libs corelocal)
@@ -35,7 +37,7 @@ try() {
         cat "$scratch/messages"
         fail "$name: $*"
     }
-    output=$(timeout -s KILL 300 "$scratch/$name" 2>&1) || fail "$name ($*): $output"
+    output=$(timeout -s KILL 300 "$scratch/$name" "$scratch/recording" 2>&1) || fail "$name ($*): $output"
     count=$((count + 1))
 }
 
@@ -94,14 +96,19 @@ gcc -O2 -pthread "${warnings[@]}" "$sources/unloading.c" -o "$scratch/unloading"
 "$scratch/unloading" "$library" "$scratch/plugin.so"
 echo "unloaded while a thread slept: nothing is lost"
 
+"$target/debug/corelocal" trace view "$scratch/recording" >"$scratch/events"
+for event in 'test::work thread=7 step=-4999 odd=true half=2499.5 what="work"' 'raw=0102ff cut="caf" empty=""' 'test::off n=1'; do
+    grep -qF "$event" "$scratch/events" || fail "the recording has no event $event"
+done
+[ "$(grep -c test::work "$scratch/events")" = 40000 ] || fail "of 40000 events there are $(grep -c test::work "$scratch/events")"
+
 cmake -S "$root/crates/corelocal-capi/tests/cmake" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$scratch/cmake" >/dev/null
 "$scratch/cmake/shared" && "$scratch/cmake/static"
 
 # What the headers declare is what is exported, and all that is.
 nm -D --defined-only "$library" | awk '{ print $3 }' | sort >"$scratch/exported"
-sed -nE 's/^[a-z].*[ *](corelocal_[a-z_]+)\(.*/\1/p' "$prefix"/include/corelocal/*.h | grep -v '^corelocal_inline_' |
-    sort -u - <(echo corelocal_inline_bind) >"$scratch/declared"
+sed -nE '/^static/!s/^[a-z].*[ *](corelocal_[a-z_]+)\(.*/\1/p' "$prefix"/include/corelocal/*.h | sort -u >"$scratch/declared"
 diff "$scratch/declared" "$scratch/exported" || fail "declared (<) and exported (>) differ"
 needed=$(readelf -d "$library" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | sort | tr '\n' ' ')
 [[ $needed =~ ^(ld-linux[^ ]* )?libc\.so\.6\ $ ]] || fail "the library needs more than libc: $needed"
@@ -109,8 +116,6 @@ size=$(stat -L -c %s "$library")
 [ "$size" -le $((3 * 512 * 1024)) ] || fail "the library has $size bytes: at most 1.5 MiB"
 echo "$(wc -l <"$scratch/exported") functions in $((size / 1024)) KiB, which need $needed"
 
-# The command is built by other checks, too.
-cargo build --locked "${whole[@]}" --bin corelocal
 for name in counter area; do
     gcc -O2 "${warnings[@]}" "$sources/$name.c" -pthread -o "$scratch/$name" "${flags[@]}"
 done

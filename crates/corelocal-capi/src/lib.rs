@@ -9,6 +9,7 @@
 //!   histogram.rs    how often values occur                  mutex.rs     locks, also in shared memory and robust
 //!   pool.rs         pointers for reuse on this core         rcu.rs       data that is read all the time
 //!   queue.rs        pointers for another thread             clock.rs     time
+//!   trace.rs        events of a flight recorder
 //!   doctor.rs       which fast paths are active             error.rs     error numbers and versions
 //!   inline.rs       what inline.h asks when a program starts
 //! ```
@@ -37,3 +38,4 @@ mod pool;
 mod queue;
 mod rcu;
 mod rcu_copy;
+mod trace;

@@ -29,6 +29,7 @@ const SUBJECTS: &[(&str, &[&str])] = &[
     ("queue", &["CORELOCAL_QUEUE_INIT"]),
     ("rcu", &[]),
     ("rcu_copy", &["CORELOCAL_RCU_COPY_INIT"]),
+    ("trace", &[]),
 ];
 
 fn config(subject: &str, initialisers: &[&str]) -> Config {

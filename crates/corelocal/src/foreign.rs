@@ -93,6 +93,20 @@ pub fn words_here<const WORDS: usize, I: SlotIndex>(
     cell.here()
 }
 
+/// Starts a recording of events with options as `CORELOCAL_TRACE` has them.
+///
+/// # Errors
+/// Says in words what is wrong.
+#[cfg(feature = "std")]
+pub fn trace_start(options: &str) -> Result<(), std::string::String> {
+    crate::trace::start_as(options)
+}
+
+/// Returns where a site's state is. While its two upper bits are 10 the site is off.
+pub fn site_state(site: &crate::trace::Site) -> *const u32 {
+    site.state()
+}
+
 /// What inline sections of other languages read: where the thread's rseq area and its concurrency id are, from the thread
 /// pointer, and the table from ids to slots.
 ///

@@ -247,6 +247,12 @@ pub fn start(options: Options<'_>) -> Result<(), StartError> {
     start_by(options, By::Program)
 }
 
+/// Does what [`start`](fn@start) does, with options as `CORELOCAL_TRACE` has them.
+#[cfg(feature = "std")]
+pub(crate) fn start_as(options: &str) -> Result<(), std::string::String> {
+    environment::start_as(options, By::Program)
+}
+
 fn start_by(options: Options<'_>, by: By) -> Result<(), StartError> {
     if cfg!(target_endian = "big") {
         return Err(StartError::BigEndian);

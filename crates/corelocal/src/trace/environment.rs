@@ -57,18 +57,19 @@ fn start(value: &CStr) {
     if matches!(value, "" | "off") {
         return;
     }
-    let wish = match Wish::parse(value) {
-        Ok(wish) => wish,
-        Err(why) => return complain(&why),
-    };
-    if let Err(why) = super::start_by(wish.options, By::Environment) {
-        return complain(&why);
+    if let Err(why) = start_as(value, By::Environment) {
+        complain(&why);
     }
+}
+
+/// Does what the variable with this value does.
+pub(super) fn start_as(value: &str, by: By) -> Result<(), String> {
+    let wish = Wish::parse(value)?;
+    super::start_by(wish.options, by).map_err(|why| format!("{why}"))?;
     for (pattern, every) in wish.switches {
-        if let Err(why) = super::sample(&pattern, every) {
-            complain(&why);
-        }
+        super::sample(&pattern, every).map_err(|why| format!("{why}"))?;
     }
+    Ok(())
 }
 
 /// The wishes that the variable names.

@@ -182,6 +182,11 @@ impl Site {
         self.state.load(Ordering::Relaxed) == NEW
     }
 
+    /// Returns the address of the state: `OFF` is 1 << 31.
+    pub(crate) fn state(&self) -> *const u32 {
+        self.state.as_ptr()
+    }
+
     /// Returns the event's name.
     pub fn name(&self) -> &'static str {
         self.name

@@ -28,12 +28,13 @@ read -ra flags < <(pkg-config --cflags --libs corelocal)
 read -ra static_flags < <(pkg-config --static --cflags --libs corelocal)
 flags+=("-Wl,-rpath,$prefix/lib" -lm)
 
-# try NAME WORD...: compiles the program by this command, and runs it.
+# try NAME WORD...: compiles the program by this command, and runs it. NAME has an ending if that is not .c.
 count=0
 try() {
-    local name=$1 output
+    local name=${1%.cpp} source=$sources/$1 output
+    [[ $1 == *.* ]] || source+=.c
     shift
-    "$@" "${warnings[@]}" -pthread "$sources/$name.c" -o "$scratch/$name" "${link[@]}" 2>"$scratch/messages" || {
+    "$@" "${warnings[@]}" -pthread "$source" -o "$scratch/$name" "${link[@]}" 2>"$scratch/messages" || {
         cat "$scratch/messages"
         fail "$name: $*"
     }
@@ -59,17 +60,21 @@ for compiler in gcc clang; do
         "${compiler/gcc/g}++" "$scratch/headers.o" -o "$scratch/headers" "${flags[@]}"
         "$scratch/headers" || fail "headers.cpp, $compiler, $standard"
     done
-    for header in "$prefix"/include/corelocal/*.h; do
+    for level in -O0 -O2; do
+        try classes.cpp "${compiler/gcc/g}++" -std=c++17 "$level"
+    done
+    for header in "$prefix"/include/corelocal/*; do
         # Each alone, in the oldest C.
+        [[ $header != *.hpp ]] || continue
         "$compiler" -std=c99 "${warnings[@]}" -fsyntax-only -I"$prefix/include" -x c - <<<"#include \"$header\""
     done
 done
 try counter gcc -std=gnu99 -O2 -flto
 
-# The compiler's -Werror does not know that these functions are checked at run time.
 for name in "${programs[@]}"; do
     try "$name" gcc -std=gnu99 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 done
+try classes.cpp g++ -std=c++17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 # It sees no order that the library's own code makes: programs whose threads share nothing else.
 try histogram clang -std=gnu99 -O1 -g -fsanitize=thread
 try counter clang -std=gnu99 -O1 -g -fsanitize=thread

@@ -24,6 +24,7 @@
 #![cfg(target_os = "linux")]
 #![allow(non_camel_case_types, reason = "the names of types are those of C")]
 
+mod alloc;
 mod area;
 mod clock;
 mod counter;

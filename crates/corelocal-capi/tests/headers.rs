@@ -9,6 +9,7 @@ use cbindgen::{Builder, Config, DocumentationStyle, Language, LayoutConfig, Styl
 
 /// Each subject: its source's and its header's name, and the initialisers of its types.
 const SUBJECTS: &[(&str, &[&str])] = &[
+    ("alloc", &[]),
     ("area", &[]),
     ("clock", &[]),
     ("counter", &["CORELOCAL_COUNTER_INIT"]),

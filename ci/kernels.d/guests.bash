@@ -54,7 +54,7 @@ done
 [ ${#chosen[@]} -gt 0 ] || mapfile -t chosen <<<"$names"
 # Not what needs the sources, or x86-64, or counts memory that has gone back by itself after so long.
 if [ ${#programs[@]} = 0 ]; then
-    programs=(unit callers adapters torture malloc unloading models)
+    programs=(unit callers adapters capi torture malloc unloading models)
     for path in crates/corelocal/tests/*.rs; do
         name=$(basename "$path" .rs)
         case $name in
@@ -125,7 +125,7 @@ build() {
     for name in "${programs[@]}"; do
         case $name in
             unit) options+=(--lib) ;;
-            torture | malloc | callers | adapters | unloading | models) ;;
+            torture | malloc | callers | adapters | capi | unloading | models) ;;
             *) options+=(--test "$name") ;;
         esac
     done
@@ -153,6 +153,15 @@ build() {
         # All interleavings of the sections of arm64's programs, on this machine.
         RUSTFLAGS='' CARGO_TARGET_DIR=$target CORELOCAL_SECTIONS_OF=$path \
             cargo test --locked -p corelocal-lab --all-features --test sim -- another_processor
+    fi
+    if has capi; then
+        # The C library's tests, linked statically, with its sections inline.
+        cargo build "${common[@]}" -p corelocal-capi
+        for path in crates/corelocal-capi/tests/c/{counter,area,containers,mutex,rcu,trace,process}.c; do
+            name=$(basename "$path" .c)
+            "${gcc}gcc" -std=gnu99 -O2 -static -pthread -Wall -Wextra -Werror -Icrates/corelocal-capi/include "$path" \
+                -o "$out/guest/tests/capi-$name" "$CARGO_TARGET_DIR/$triple/debug/libcorelocal_capi.a" -lgcc_eh -lm
+        done
     fi
     mkdir -p "$out/guest/"{lib,examples}
     if has malloc || has unloading; then

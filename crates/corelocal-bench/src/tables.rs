@@ -6,6 +6,7 @@
 
 pub mod barriers;
 mod baseline;
+pub mod c_api;
 mod checked;
 pub mod clock;
 pub mod condvars;
@@ -36,6 +37,7 @@ pub fn all() -> &'static [&'static dyn Table] {
     &[
         &counter::Counter,
         &counter::CounterEight,
+        &c_api::CApi,
         &cpu_number::CpuNumber,
         &histogram::Histogram,
         &pool::Pool,

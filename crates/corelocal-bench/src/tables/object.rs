@@ -50,10 +50,20 @@ impl Source {
     /// # Errors
     /// As for `load`.
     pub fn compile(&self) -> anyhow::Result<Compiled> {
+        self.compile_with(&[])
+    }
+
+    /// Compiles it with further flags.
+    ///
+    /// # Errors
+    /// As for `load`.
+    pub fn compile_with(&self, flags: &[String]) -> anyhow::Result<Compiled> {
         let compiled = Compiled(tempfile::tempdir()?);
         let folder = compiled.0.path();
         for (name, text) in self.files {
-            std::fs::write(folder.join(name), text)?;
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().unwrap_or(folder))?;
+            std::fs::write(path, text)?;
         }
         let source = self.files.first().map_or("", |(name, _)| name);
         let (variable, usual) = match source.ends_with(".cc") {
@@ -68,7 +78,7 @@ impl Source {
             // Laid out as the Rust code beside it: see `.cargo/config.toml`.
             command.arg("-Wa,-mbranches-within-32B-boundaries");
         }
-        command.args([source, "-o", OBJECT]).args(self.flags).current_dir(folder);
+        command.args([source, "-o", OBJECT]).args(self.flags).args(flags).current_dir(folder);
         let made = command.output();
         let packages = self.packages;
         match made {
@@ -112,6 +122,11 @@ impl Compiled {
 
 /// A loaded object.
 pub struct Object(*mut c_void);
+
+// SAFETY: a handle of the loader's, which any thread may use.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
 
 #[cfg(not(target_feature = "crt-static"))]
 impl Object {

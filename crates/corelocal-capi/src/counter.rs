@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
+use corelocal::foreign::base_of;
 use corelocal::percpu::{Counter, CounterVec};
 
 use crate::object::{destroy, object, rust_object};
@@ -76,7 +77,8 @@ pub unsafe extern "C" fn corelocal_counter_destroy(counter: *mut corelocal_count
 /// Where its functions may be called is as for corelocal_counter, but for create and destroy, which use malloc and free.
 #[repr(C)]
 pub struct corelocal_counter_set {
-    /// The counters, as inline.h reads them: where this core's are.
+    /// What inline.h finds this core's counters by. Null: it makes calls.
+    base: *const u8,
     counters: *const c_void,
     /// The number of counters.
     len: usize,
@@ -124,8 +126,12 @@ pub unsafe extern "C" fn corelocal_counter_set_create(
     if counters.is_null() {
         return -libc::ENOMEM;
     }
-    let made = corelocal_counter_set { counters: counters.cast(), len: n, shift };
-    with_counters!(made, counters => debug_assert!(size_of_val(counters) == bytes));
+    let mut made =
+        corelocal_counter_set { base: core::ptr::null(), counters: counters.cast(), len: n, shift };
+    with_counters!(made, counters => {
+        debug_assert!(size_of_val(counters) == bytes);
+        made.base = base_of(counters);
+    });
     // SAFETY: by the contract.
     unsafe { set.write(made) };
     0
@@ -149,7 +155,8 @@ pub unsafe extern "C" fn corelocal_counter_set_destroy(set: *mut corelocal_count
     });
     // SAFETY: made by `calloc`, in `create`.
     unsafe { libc::free(set.counters.cast_mut().cast()) };
-    *set = corelocal_counter_set { counters: core::ptr::null(), len: 0, shift: 0 };
+    let (base, counters) = (core::ptr::null(), core::ptr::null());
+    *set = corelocal_counter_set { base, counters, len: 0, shift: 0 };
 }
 
 /// Adds n, wrapping, to the counter at index. Returns 0, or -ERANGE if there is no such counter. Constant time.

@@ -86,6 +86,11 @@ pub fn lock_or_adopt<S: Scope>(mutex: &crate::sync::RawMutex<S>) -> bool {
     mutex.lock_or_adopt()
 }
 
+/// Returns what an inline section adds the offset of a slot to, which never changes; null if there is no memory.
+pub fn base_of<const N: usize, I: SlotIndex>(counters: &CounterVec<N, I>) -> *const u8 {
+    counters.base()
+}
+
 /// Returns the address of a cell's words, or of their differences from the image, under the calling thread's slot: a hint.
 pub fn words_here<const WORDS: usize, I: SlotIndex>(
     cell: &Cell<'_, WORDS, I>,

@@ -50,22 +50,24 @@ void corelocal_c_api_call(struct state *state, uint64_t times)
         corelocal_counter_add(&state->counter, 1);
 }
 
-/* To all counters of the set in turn, each on another line than the one before. */
+/* To all counters of the set in turn. */
 void corelocal_c_api_set_inline(struct state *state, uint64_t times)
 {
-    for (size_t at = 0; times > 0; times--) {
-        corelocal_inline_counter_set_add(&state->set, at, 1);
-        at += 67;
-        at -= at >= SET ? SET : 0;
+    while (times > 0) {
+        size_t end = times < SET ? times : SET;
+        for (size_t at = 0; at < end; at++)
+            corelocal_inline_counter_set_add(&state->set, at, 1);
+        times -= end;
     }
 }
 
 void corelocal_c_api_set_call(struct state *state, uint64_t times)
 {
-    for (size_t at = 0; times > 0; times--) {
-        corelocal_counter_set_add(&state->set, at, 1);
-        at += 67;
-        at -= at >= SET ? SET : 0;
+    while (times > 0) {
+        size_t end = times < SET ? times : SET;
+        for (size_t at = 0; at < end; at++)
+            corelocal_counter_set_add(&state->set, at, 1);
+        times -= end;
     }
 }
 

@@ -27,8 +27,6 @@ const RUST: &str = "rust";
 
 /// The number of counters of a set.
 const SET: usize = 500;
-/// As the C code has it: each counter on another line than the one before.
-const STRIDE: usize = 67;
 
 impl Table for CApi {
     fn id(&self) -> &'static str {
@@ -48,7 +46,7 @@ impl CApi {
     fn on(&self, threads: &[usize]) -> Contest<Checked<Crew<'static>>> {
         let about = "Cpu time for one addition in a loop of a C program, compiled with -O2 -fPIC when the table runs, to \
              counters of the C library: by a call through the loader's table, or inline. Sets have 500 counters, to which \
-             the loop adds in turn, each time on another cache line. librseq and liburcu have rows where they are \
+             the loop adds in turn. librseq and liburcu have rows where they are \
              installed. Each total is checked.";
         let contest = Contest::new(self, about).baseline(RUST).over("threads", threads);
         let rows: [(Row, fn() -> Made); 9] = [
@@ -154,7 +152,7 @@ fn ours(work: &str) -> Made {
     let load = || {
         // Where cargo puts it, beside the command's dependencies; the tests are there themselves.
         let name = "libcorelocal_capi.so";
-        let path = library::beside_this_program(&["", "deps"], name).with_context(|| {
+        let path = library::beside_this_program(&["deps", ""], name).with_context(|| {
             format!(
                 "{name} is not beside this program: run the one that `cargo build` left in target/"
             )
@@ -190,12 +188,14 @@ fn rust_set() -> Made {
     struct Set(Box<CounterVec<512>>);
     impl Subject for Set {
         fn work(&self, _: usize, ones: u64) {
-            let mut at = 0;
-            for _ in 0..ones {
-                // In range; a failure would show in the total.
-                let _ = self.0.add(at, 1);
-                at += STRIDE;
-                at -= if at >= SET { SET } else { 0 };
+            let mut left = ones as usize;
+            while left > 0 {
+                let end = left.min(SET);
+                for at in 0..end {
+                    // In range; a failure would show in the total.
+                    let _ = self.0.add(at, 1);
+                }
+                left -= end;
             }
         }
 

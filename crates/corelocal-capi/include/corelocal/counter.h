@@ -37,7 +37,8 @@ typedef struct corelocal_counter {
  *
  * Where its functions may be called is as for corelocal_counter, but for create and destroy, which use malloc and free. */
 typedef struct corelocal_counter_set {
-    /* The counters, as inline.h reads them: where this core's are. */
+    /* What inline.h finds this core's counters by. Null: it makes calls. */
+    const uint8_t *base;
     const void *counters;
     /* The number of counters. */
     size_t len;

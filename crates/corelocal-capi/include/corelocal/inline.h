@@ -83,12 +83,13 @@ static inline int corelocal_inline_counter_set_add(corelocal_counter_set *set, s
 {
     struct corelocal_inline words;
     CORELOCAL_INLINE_READ(words);
+    __asm__("" : "+r"(set)); /* One register for it, where the compiler would take two. */
     if (__builtin_expect(words.area == 0 || index >= set->len, 0))
         goto call;
     __asm__ goto(CORELOCAL_INLINE_ADD_AT
                  :
                  : [area] "r"(words.area), [id] "r"(words.id), [offsets] "r"(words.offsets),
-                   CORELOCAL_INLINE_BASE(*(const uint64_t *)set->counters), [index] "r"(index), CORELOCAL_INLINE_N(n)
+                   CORELOCAL_INLINE_BASE(set->base), [index] "r"(index), CORELOCAL_INLINE_N(n)
                  : CORELOCAL_INLINE_CLOBBERS
                  : call);
     return 0;

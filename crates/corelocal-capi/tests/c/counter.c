@@ -89,7 +89,7 @@ static void bounds(void)
     CHECK(corelocal_inline_counter_set_add(&other, CORELOCAL_COUNTER_SET_MAX - 1, 1) == 0);
     corelocal_counter_set_destroy(&other);
     /* What was never made. */
-    corelocal_counter_set none = {0, 0, 0};
+    corelocal_counter_set none = {0, 0, 0, 0};
     CHECK(corelocal_inline_counter_set_add(&none, 0, 1) == -ERANGE);
     CHECK(corelocal_counter_set_get_all(&none, NULL, 10) == 0);
     corelocal_counter_set_destroy(&none);

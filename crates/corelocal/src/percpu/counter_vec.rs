@@ -77,6 +77,12 @@ impl<const N: usize, I: SlotIndex> CounterVec<N, I> {
         N
     }
 
+    /// Returns the base of its slots: see `machinery/lazy_block.rs`.
+    #[cfg(all(target_os = "linux", not(any(loom, miri))))]
+    pub(crate) fn base(&self) -> *const u8 {
+        self.sums.base()
+    }
+
     /// Adds `n`, wrapping, to the counter at `index`.
     ///
     /// Constant time, wait-free but for a capped number of retries. Async-signal-safe.

@@ -173,6 +173,13 @@ impl<T: Zeroed, I: SlotIndex> Owned<T, I> {
         self.block().map_or(Shard::Inline, |block| block.part_at(at))
     }
 
+    /// Returns the base, which is final from now on; null if there is no memory.
+    #[cfg(not(any(loom, miri)))]
+    pub(in crate::percpu) fn base(&self) -> *const u8 {
+        self.bind();
+        self.slots.base()
+    }
+
     fn block(&self) -> Option<Block<T>> {
         // SAFETY: null, or the base of a block that this owns (invariant 1).
         unsafe { Block::from_base(self.slots.base()) }

@@ -74,6 +74,12 @@ impl<W: Words, I: SlotIndex> Sums<W, I> {
         Sums { slots: Owned::new(), bias: W::zeroed() }
     }
 
+    /// See [`Owned::base`].
+    #[cfg(not(any(loom, miri)))]
+    pub(in crate::percpu) fn base(&self) -> *const u8 {
+        self.slots.base()
+    }
+
     /// Returns the number of sums.
     pub(in crate::percpu) fn len(&self) -> usize {
         self.bias.words().len()

@@ -66,7 +66,8 @@ for compiler in gcc clang; do
     for header in "$prefix"/include/corelocal/*; do
         # Each alone, in the oldest C.
         [[ $header != *.hpp ]] || continue
-        "$compiler" -std=c99 "${warnings[@]}" -fsyntax-only -I"$prefix/include" -x c - <<<"#include \"$header\""
+        "$compiler" -std=c99 "${warnings[@]}" -fsyntax-only -I"$prefix/include" -x c - <<<"#include \"$header\"
+extern int not_empty;"
     done
 done
 try counter gcc -std=gnu99 -O2 -flto

@@ -2,8 +2,10 @@
 
 use core::ffi::c_int;
 
+use corelocal::alloc;
+#[cfg(target_env = "gnu")]
+use corelocal::alloc::ClassStats;
 use corelocal::alloc::reports::{self, Out};
-use corelocal::alloc::{self, ClassStats};
 
 /// Calls `malloc_trim(3)`.
 #[unsafe(no_mangle)]
@@ -19,6 +21,7 @@ pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
 
 /// Calls `mallinfo2(3)`. The arena is the memory of small objects and what is idle, the blocks of `hblks` are large
 /// objects, and fast bins are the caches of cores and depots. The arena is what is in use of it and what is free.
+#[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let stats = alloc::stats();
@@ -44,6 +47,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
 }
 
 /// Calls `mallinfo(3)`: [`mallinfo2`] in fewer bits.
+#[cfg(target_env = "gnu")]
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo() -> libc::mallinfo {
     let info = mallinfo2();

@@ -558,7 +558,7 @@ fn waits_and_is_forked<G>(lock: impl Fn() -> G + Sync, wait: impl Fn(&mut G) + S
         scope.spawn(move || {
             let mut guard = lock();
             // SAFETY: no preconditions.
-            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            tell.send(unsafe { libc::pthread_self() } as usize).unwrap();
             let waits = || {
                 // The other thread may lock only after a wait has ended.
                 while CHILD.load(Ordering::Relaxed) == u32::MAX {
@@ -579,7 +579,7 @@ fn waits_and_is_forked<G>(lock: impl Fn() -> G + Sync, wait: impl Fn(&mut G) + S
         unsafe {
             let handler: extern "C" fn(libc::c_int) = forks;
             libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
-            assert_eq!(libc::pthread_kill(waiter, libc::SIGUSR1), 0);
+            assert_eq!(libc::pthread_kill(waiter as libc::pthread_t, libc::SIGUSR1), 0);
         }
         while CHILD.load(Ordering::Relaxed) == u32::MAX {
             thread::yield_now();
@@ -631,7 +631,7 @@ fn is_forked_while_it_locks(lock: impl Fn() + Sync, hold: impl FnOnce(&mut dyn F
             let tell = tell.clone();
             scope.spawn(move || {
                 // SAFETY: no preconditions.
-                tell.send(unsafe { libc::pthread_self() }).unwrap();
+                tell.send(unsafe { libc::pthread_self() } as usize).unwrap();
                 let is_had = catch_unwind(AssertUnwindSafe(lock)).is_ok();
                 if CHILD.load(Ordering::Relaxed) == 0 {
                     // SAFETY: ends the child.
@@ -649,7 +649,7 @@ fn is_forked_while_it_locks(lock: impl Fn() + Sync, hold: impl FnOnce(&mut dyn F
                 action.sa_flags = libc::SA_RESTART;
                 action.sa_sigaction = forks as extern "C" fn(libc::c_int) as usize;
                 assert_eq!(libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()), 0);
-                assert_eq!(libc::pthread_kill(waiter, libc::SIGUSR2), 0);
+                assert_eq!(libc::pthread_kill(waiter as libc::pthread_t, libc::SIGUSR2), 0);
             }
             while CHILD.load(Ordering::Relaxed) == u32::MAX {
                 thread::yield_now();

@@ -96,7 +96,7 @@ fn signals_do_not_wake_for_good() {
             let tell: Sender<_> = tell.clone();
             thread::spawn(move || {
                 // SAFETY: no preconditions.
-                tell.send(unsafe { libc::pthread_self() }).unwrap();
+                tell.send(unsafe { libc::pthread_self() } as usize).unwrap();
                 if number % 2 == 0 {
                     *MUTEX.lock() += 1;
                 } else {
@@ -109,7 +109,9 @@ fn signals_do_not_wake_for_good() {
     let mut round = 0;
     while round < scaled(400) || SIGNALS.load(Ordering::Relaxed) == 0 {
         // SAFETY: the threads wait for the lock, so they are there.
-        unsafe { libc::pthread_kill(threads[round as usize % 4], libc::SIGUSR2) };
+        unsafe {
+            libc::pthread_kill(threads[round as usize % 4] as libc::pthread_t, libc::SIGUSR2)
+        };
         thread::sleep(Duration::from_micros(50));
         round += 1;
     }

@@ -31,7 +31,7 @@ const STACK: usize = 256 << 10;
 const HUGE_PERIODS: u32 = 4;
 /// Seconds after a fork without huge pages. Most children have ended by then, and one that stays has written to the
 /// pages that it would share.
-const CHILDS_TIME: libc::time_t = 60;
+const CHILDS_TIME: i64 = 60;
 
 /// Starts the thread; false if libc or the kernel refuses. `errno` may change.
 pub(super) fn make() -> bool {
@@ -127,14 +127,18 @@ fn look_at_forks() -> bool {
 /// Gives up a real-time policy that was inherited from the creating thread.
 fn leave_real_time() {
     const RESET_ON_FORK: libc::c_int = 0x4000_0000;
-    // SAFETY: reads the calling thread's policy and sets a valid one. If the kernel refuses, it stays.
+    /// `struct sched_param` of the kernel.
+    const PRIORITY: libc::c_int = 0;
+    // The kernel's calls, as musl's functions of these names fail. SAFETY: reads the calling thread's policy and sets a
+    // valid one. If the kernel refuses, it stays.
     unsafe {
-        let policy = libc::sched_getscheduler(0) & !RESET_ON_FORK;
+        let policy = libc::syscall(libc::SYS_sched_getscheduler, 0) as libc::c_int & !RESET_ON_FORK;
         if matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE) {
-            libc::sched_setscheduler(
+            libc::syscall(
+                libc::SYS_sched_setscheduler,
                 0,
                 libc::SCHED_OTHER,
-                &libc::sched_param { sched_priority: 0 },
+                &PRIORITY as *const libc::c_int,
             );
         }
     }
@@ -195,6 +199,6 @@ impl Cpus {
 }
 
 /// Returns the seconds of the monotonic clock.
-pub(super) fn now() -> libc::time_t {
-    (nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as libc::time_t
+pub(super) fn now() -> i64 {
+    (nanoseconds(libc::CLOCK_MONOTONIC_COARSE) / 1_000_000_000) as i64
 }

@@ -38,7 +38,7 @@ pub struct Watcher {
 }
 
 /// Half of the largest time: the kernel can add any time of its own to it without overflow.
-const FAR: libc::time_t = libc::time_t::MAX / 2;
+const FAR: i64 = i64::MAX / 2;
 
 impl Watcher {
     /// Watches from now on. Four system calls. Async-signal-safe but for `errno`.

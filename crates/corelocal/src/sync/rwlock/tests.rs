@@ -315,13 +315,13 @@ fn interruptions_do_not_begin_the_second_anew() {
     let lock = with_advice_of_the_dead(CLOSED);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // SAFETY: no preconditions.
-        let this = unsafe { libc::pthread_self() };
+        // A number, as musl's is a pointer. SAFETY: no preconditions.
+        let this = unsafe { libc::pthread_self() } as usize;
         let is_over = &is_over;
         scope.spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 // SAFETY: that thread waits for this one to end.
-                unsafe { libc::pthread_kill(this, libc::SIGURG) };
+                unsafe { libc::pthread_kill(this as libc::pthread_t, libc::SIGURG) };
                 thread::sleep(Duration::from_millis(50));
             }
         });

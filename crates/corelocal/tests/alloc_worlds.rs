@@ -118,8 +118,14 @@ fn without_sections() {
     );
 }
 
+/// The type that libc gives the number of a limit.
+#[cfg(target_env = "musl")]
+type Resource = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Resource = libc::__rlimit_resource_t;
+
 /// Sets a limit before the program starts.
-fn limited(command: &mut std::process::Command, which: libc::__rlimit_resource_t, bytes: u64) {
+fn limited(command: &mut std::process::Command, which: Resource, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: one system call between fork and exec.
     unsafe {

@@ -97,7 +97,7 @@ fn a_signal_interrupts() {
     let waiter = thread::spawn(|| futex::wait(&WORD, 0, None, Scope::Private));
     while !waiter.is_finished() {
         // SAFETY: the thread has not been joined.
-        unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
+        unsafe { libc::pthread_kill(waiter.as_pthread_t() as libc::pthread_t, libc::SIGUSR1) };
         // One signal after the other would let it do nothing else.
         thread::sleep(Duration::from_millis(1));
     }

@@ -11,12 +11,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, c_long, c_uint, pid_t};
+use libc::{c_int, c_long, pid_t};
 
 use super::machine::{BREAKPOINT, Registers};
 
 /// As many bytes as a breakpoint has.
 type Bytes = [u8; BREAKPOINT.len()];
+
+/// The type that libc's functions give a request.
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+#[cfg(target_env = "musl")]
+type Request = c_int;
 
 /// A thread that has not stopped after this time hangs.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -234,7 +240,7 @@ impl Tracee {
         {}
     }
 
-    fn request(&self, request: c_uint, address: usize, data: usize) -> io::Result<()> {
+    fn request(&self, request: Request, address: usize, data: usize) -> io::Result<()> {
         // SAFETY: `data` is a number; everything else concerns the tracee's memory.
         let result = unsafe { libc::ptrace(request, self.thread, address, data) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }

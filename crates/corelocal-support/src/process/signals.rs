@@ -134,7 +134,7 @@ impl Kept {
     /// Lets `time` pass; the signal's name if one comes first.
     pub fn wait(&self, time: Duration) -> Option<&'static str> {
         let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),
         };
         // SAFETY: a valid set and a valid time; nothing is asked about the signal.

@@ -71,7 +71,7 @@ typedef struct corelocal_field {
 extern "C" {
 #endif
 
-/* Records an event with n fields, if a recording was started and the site is on: some ten nanoseconds. Fields beyond
+/* Records an event with n fields, if a recording was started and the site is on: some tens of nanoseconds. Fields beyond
  * CORELOCAL_FIELDS_MAX are left out.
  *
  * May be called by any thread, before main, at thread exit and in children of fork, and in signal handlers once the site

@@ -132,6 +132,17 @@ int main(void)
     corelocal_rwlock_read_unlock(&rwlock);
     corelocal_rwlock_read_unlock(&rwlock);
 
+    /* As many readers as there can be, and one more. */
+    long readers = 0;
+    int last;
+    while ((last = corelocal_rwlock_read(&rwlock, 1000000)) == 0)
+        readers++;
+    CHECK(last == -ETIMEDOUT && readers >= (1 << 20) - 1 && corelocal_rwlock_read(&rwlock, 0) == -EBUSY);
+    for (; readers > 0; readers--)
+        corelocal_rwlock_read_unlock(&rwlock);
+    CHECK(corelocal_rwlock_write(&rwlock, 0) == 0);
+    corelocal_rwlock_write_unlock(&rwlock);
+
     on_threads(turns);
     CHECK(sum == (long)THREADS * TURNS && turn == sum);
     turn = 0;

@@ -78,7 +78,7 @@ impl<S: Scope> RawRwLock<S> {
     }
 
     fn read_until(&self, deadline: Deadline) -> bool {
-        self.raw.read_cold(Some(deadline))
+        self.raw.read_even_if_full(Some(deadline))
     }
 
     fn lock_until(&self, kind: Kind, deadline: Deadline) -> bool {
@@ -97,7 +97,7 @@ unsafe impl<S: Scope> lock_api::RawRwLock for RawRwLock<S> {
     #[inline]
     fn lock_shared(&self) {
         if !self.raw.read_at_once() {
-            self.raw.read_even_if_full();
+            self.raw.read_even_if_full(None);
         }
     }
 

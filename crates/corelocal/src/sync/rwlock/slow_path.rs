@@ -59,20 +59,21 @@ impl<S: Scope> Raw<S> {
         })
     }
 
-    /// Does what `read_cold` does without a deadline, but if there are 2^20 readers it waits until one leaves.
+    /// Does what `read_cold` does, but if there are 2^20 readers it waits until one leaves.
     ///
     /// For guards that lock again when they are dropped: after a caught panic they would exist without the lock.
     #[cold]
     #[cfg(all(feature = "lock_api", not(loom)))]
-    pub(super) fn read_even_if_full(&self) {
-        self.wait_to_read(None, || {
+    pub(super) fn read_even_if_full(&self, deadline: Option<Deadline>) -> bool {
+        self.wait_to_read(deadline, || {
             // A reader that leaves does not wake readers.
             let pause = Deadline::after(core::time::Duration::from_millis(1));
             sleep::wait(&AtomicU32::new(0), 0, Some(pause), futex::Scope::Private);
-        });
+        })
     }
 
-    /// Calls `full` if there is no room for another reader, and checks the state again when it returns.
+    /// Calls `full` if there is no room for another reader, and checks the state again when it returns, unless the
+    /// deadline has come.
     fn wait_to_read(&self, deadline: Option<Deadline>, full: impl Fn()) -> bool {
         let mut patience = Patience::new();
         let mut wait = Wait::begin(profile::Kind::Read, self);
@@ -88,6 +89,9 @@ impl<S: Scope> Raw<S> {
             let seen = state.seen::<S>();
             if seen.is_full() {
                 full();
+                if deadline.is_some_and(|deadline| deadline <= Deadline::now()) {
+                    return wait.end(self.reader_gives_up(&patience));
+                }
                 continue;
             }
             if patience.look_again() {

@@ -43,6 +43,7 @@ fn with_the_most_readers_there_one_waits() {
     // SAFETY: only the state is read.
     let state = unsafe { &lock.raw().raw.state };
     state.fetch_add(FULL, Ordering::Relaxed);
+    assert!(lock.try_read_for(SHORT).is_none() && lock.try_read_until(Deadline::now()).is_none());
     thread::scope(|scope| {
         let reader = scope.spawn(|| *lock.read());
         // Long enough to fall asleep.

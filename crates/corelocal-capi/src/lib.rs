@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! 1. An object is declared in C as words without a meaning, as long and aligned as the Rust object in its place
-//!    ([`object::Object`]). All words 0 is a new object.
+//!    (`object.rs`). All words 0 is a new object.
 //! 2. No function panics or unwinds. One that can fail returns a negative error number.
 //! 3. A pointer that a function is given is valid, unless its comment says that it may be null: a C program's duty, as
 //!    with every C library.

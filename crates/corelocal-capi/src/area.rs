@@ -168,7 +168,7 @@ macro_rules! with_cell {
     }};
 }
 
-/// Returns the cell's index, if it has such a word.
+/// Returns `true` if the cell has a word of this index.
 ///
 /// # Safety
 /// - `cell` was taken.

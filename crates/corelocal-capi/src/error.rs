@@ -21,8 +21,8 @@ const fn of(version: &str) -> u32 {
     all + part
 }
 
-/// Returns the version of the library that runs, in the form of CORELOCAL_VERSION. A program may run with a later version
-/// than it was compiled with, as long as the major number is the same.
+/// Returns the version of the library that runs, in the form of CORELOCAL_VERSION. Before 1.0 a program runs with the minor
+/// version that it was compiled with; from then on with all later ones of the same major version.
 #[unsafe(no_mangle)]
 pub extern "C" fn corelocal_version() -> u32 {
     CORELOCAL_VERSION
@@ -34,7 +34,7 @@ macro_rules! messages {
             match errno {
                 0 => c"no error",
                 $(libc::$name => $text,)+
-                _ => c"an error that corelocal's functions do not return",
+                _ => c"an error of a system call: see errno(3)",
             }
         }
     };
@@ -47,7 +47,9 @@ messages! {
     ENOMEM: c"ENOMEM: no memory",
     EBUSY: c"EBUSY: the lock is owned",
     EINVAL: c"EINVAL: an argument is out of its range",
-    ENOSPC: c"ENOSPC: the container of this core is full, or there is no memory for it",
+    ENOSPC: c"ENOSPC: the container of this core, the area or the disk is full, or there is no memory for the container",
+    ENOTSUP: c"ENOTSUP: the header has another layout than the library, or this processor has no critical sections",
+    EALREADY: c"EALREADY: there is a recording: a process has one",
     ERANGE: c"ERANGE: there is no element of this number",
     EDEADLK: c"EDEADLK: the calling thread would wait for itself",
     ENOSYS: c"ENOSYS: the kernel is too old, or a seccomp filter refuses a system call",

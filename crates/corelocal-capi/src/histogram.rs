@@ -45,6 +45,8 @@ pub struct corelocal_bucket {
     count: u64,
 }
 
+/// Returns the snapshot in C's memory.
+///
 /// # Safety
 /// - `at` is a snapshot of C's.
 unsafe fn snapshot<'a>(at: *const corelocal_snapshot) -> &'a Snapshot {
@@ -96,6 +98,8 @@ pub unsafe extern "C" fn corelocal_histogram_take(
     histogram.take_into(into);
 }
 
+/// Returns an empty snapshot in C's memory.
+///
 /// # Safety
 /// - `at` is memory for a snapshot, of this thread's alone.
 unsafe fn empty<'a>(at: *mut corelocal_snapshot) -> &'a mut Snapshot {

@@ -8,6 +8,9 @@
 // Objects can be neither copied nor moved. What holds for functions of C holds here: their headers say where each may be
 // called. Errors that a program can do nothing about end it, as a mutex of std does; others are std::system_error or
 // std::bad_alloc.
+//
+// The destructor of a static object ends it when the program exits: a thread that may still use it then needs one that is
+// never destroyed, such as `static auto &hits = *new corelocal::counter;`.
 #ifndef CORELOCAL_HPP
 #define CORELOCAL_HPP
 

@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* Returns the version of the library that runs, in the form of CORELOCAL_VERSION. A program may run with a later version
- * than it was compiled with, as long as the major number is the same. */
+/* Returns the version of the library that runs, in the form of CORELOCAL_VERSION. Before 1.0 a program runs with the minor
+ * version that it was compiled with; from then on with all later ones of the same major version. */
 uint32_t corelocal_version(void);
 
 /* Returns what an error number says that a function of this library returned, negative or not. A static text; it may be

@@ -43,8 +43,9 @@ void corelocal_rcu_end(struct corelocal_rcu_reader *reader);
 /* Waits until all readers that have begun have ended, at most for so many nanoseconds; a negative number is no limit. What
  * no new reader can find may be freed then.
  *
- * Returns 0. -ETIMEDOUT: readers are still there. -EDEADLK: the calling thread reads, or is in a function of
- * corelocal_rcu_call. Or the error of a membarrier(2) that is refused since. After an error nothing may be freed. Not for
+ * Returns 0. -ETIMEDOUT: readers are still there. -EDEADLK: the calling thread reads by
+ * corelocal_rcu_read_lock, or is in a function of corelocal_rcu_call; for a reader of its own by corelocal_rcu_begin it would
+ * wait for ever. Or the error of a membarrier(2) that is refused since. After an error nothing may be freed. Not for
  * signal handlers. */
 int corelocal_rcu_synchronize(int64_t nanoseconds);
 

@@ -53,6 +53,7 @@ int main(void)
 
     CHECK(corelocal_version() == CORELOCAL_VERSION);
     CHECK(strstr(corelocal_strerror(-EINVAL), "EINVAL") && strstr(corelocal_strerror(EOWNERDEAD), "consistent"));
+    CHECK(strstr(corelocal_strerror(-EALREADY), "EALREADY") && strstr(corelocal_strerror(-EBADF), "errno(3)"));
     CHECK(corelocal_strerror(12345) && corelocal_strerror(INT32_MIN) && corelocal_strerror(0));
     int pipe_ends[2];
     CHECK(pipe(pipe_ends) == 0 && corelocal_doctor(pipe_ends[1]) == 0);

@@ -40,10 +40,24 @@ fn while_held<T: Send>(mutex: &Mutex<T>, body: impl FnOnce()) {
     });
 }
 
+/// Prints that a test is skipped where a new thread of a child cannot find out which thread the child began with, and so
+/// waits for a holder that is gone (`sys/forks/survivor.rs`).
+fn is_first_thread_unknown(test: &str) -> bool {
+    if cfg!(target_env = "musl") {
+        eprintln!(
+            "skipped: {test}: musl registers a thread's robust list at its first robust mutex"
+        );
+    }
+    cfg!(target_env = "musl")
+}
+
 /// What another thread of the parent held cannot be had in the child: not by waiting, which panics, nor otherwise.
 #[test]
 fn what_a_gone_thread_held_is_not_given_out() {
-    run_in_child("what_a_gone_thread_held_is_not_given_out", |_| (), nothing_is_given_out);
+    let test = "what_a_gone_thread_held_is_not_given_out";
+    if !is_first_thread_unknown(test) {
+        run_in_child(test, |_| (), nothing_is_given_out);
+    }
 }
 
 fn nothing_is_given_out() {
@@ -120,6 +134,9 @@ fn each_is_told() {
 #[test]
 fn undecided_the_mutex_keeps_no_waiter_asleep() {
     let test = "undecided_the_mutex_keeps_no_waiter_asleep";
+    if is_first_thread_unknown(test) {
+        return;
+    }
     run_in_child(
         test,
         |_| (),
@@ -353,7 +370,10 @@ fn in_doubt_a_robust_mutex_is_held() {
 /// changes, no child ever sees a half.
 #[test]
 fn forks_among_holders_and_waiters() {
-    run_in_child("forks_among_holders_and_waiters", |_| (), forks_in_a_storm);
+    let test = "forks_among_holders_and_waiters";
+    if !is_first_thread_unknown(test) {
+        run_in_child(test, |_| (), forks_in_a_storm);
+    }
 }
 
 type Pair = [u64; 2];

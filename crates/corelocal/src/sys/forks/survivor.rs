@@ -17,7 +17,8 @@
 //! The first thread of a process has the process id as its number. If another thread is the first one to ask, it finds
 //! the first thread's pointer by get_robust_list(2): libc keeps the head of a thread's list at the same distance from
 //! its thread pointer in all threads. Where a thread may have a list of our own (`sys/thread/robust_list.rs`) that is
-//! unknown.
+//! unknown. So it is with musl, which registers a thread's list at the thread's first robust mutex, until the first thread
+//! asks itself.
 
 use core::ffi::c_int;
 

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, child, clock, doctor, heap, lab, locks, run, torture, trace};
+use crate::{check, child, clock, doctor, heap, lab, locks, run, shipped, torture, trace};
 
 /// Show, measure and check the fast paths of this machine's kernel.
 #[derive(Debug, Parser)]
@@ -44,6 +44,11 @@ pub enum Command {
     Clock(clock::args::ClockArgs),
     /// Publish this machine's clock and its error bound in memory that other processes read
     Clockd(corelocal_clockd::ClockdArgs),
+    /// Print a script by which a shell completes this command's arguments
+    Completions(shipped::CompletionsArgs),
+    /// Write the manual pages to a folder
+    #[command(hide = true)]
+    ManPages(shipped::ManPagesArgs),
     /// A process in which one of the clock's back-ends is observed
     #[command(name = clock::SUBCOMMAND, hide = true)]
     ClockObserver(clock::args::ClockObserverArgs),

@@ -18,6 +18,7 @@ mod lab;
 mod locks;
 mod progress;
 mod run;
+mod shipped;
 mod torture;
 mod trace;
 
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::run(&args),
         cli::Command::MallocPath => mallocs::print_path(),
         cli::Command::Trace(args) => trace::run(&args),
+        cli::Command::Completions(args) => shipped::completions(&args),
+        cli::Command::ManPages(args) => shipped::man_pages(&args),
         cli::Command::ClockObserver(args) => clock::observe(&args),
         cli::Command::Victim(args) => torture::victim(&args),
         cli::Command::Child(args) => child::run(&args),

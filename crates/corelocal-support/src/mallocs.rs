@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants:
-//! - A malloc counts as there when a process that preloads it says that its `malloc` is in that file.
-//!   Nothing is concluded from names of files.
+//! - A malloc counts as there when a process that preloads it says that its `malloc` is in that file, or, for a command
+//!   without a dynamic loader, when the file defines `malloc`. Nothing is concluded from names of files.
 //! - No malloc but libc's is ever loaded into this process.
 
 pub mod carried;

@@ -4,7 +4,7 @@ use crate::corelocal;
 
 #[test]
 fn help_and_errors() {
-    let cases: [(&str, &[&str]); 25] = [
+    let cases: [(&str, &[&str]); 26] = [
         ("help", &["--help"]),
         ("help_doctor", &["doctor", "--help"]),
         ("help_report", &["report", "--help"]),
@@ -20,6 +20,7 @@ fn help_and_errors() {
         ("help_trace", &["trace", "--help"]),
         ("help_run", &["run", "--help"]),
         ("help_heap", &["heap", "--help"]),
+        ("help_completions", &["completions", "--help"]),
         ("no_heap", &["heap", "no.heap"]),
         ("no_malloc", &["run", "--malloc", "fastmalloc", "true"]),
         ("no_program", &["run", "--malloc", "libc", "./no/such/program"]),
@@ -35,6 +36,26 @@ fn help_and_errors() {
     for (name, args) in cases {
         insta::assert_snapshot!(name, corelocal(args).whole());
     }
+}
+
+/// Each shell has a script that knows the subcommands, and each subcommand that help shows has a page.
+#[test]
+fn completions_and_manual_pages() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = corelocal(&["completions", shell]).out;
+        assert!(script.contains("clockd") && script.contains("max-error"), "{shell}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().to_str().expect("UTF-8");
+    assert_eq!(corelocal(&["man-pages", place]).code, Some(0));
+    for name in ["corelocal.1", "corelocal-doctor.1", "corelocal-trace-view.1"] {
+        let page = std::fs::read_to_string(folder.path().join(name)).expect("a page");
+        assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+    assert!(!folder.path().join("corelocal-man-pages.1").exists());
+    let missing = folder.path().join("none");
+    let failed = corelocal(&["man-pages", missing.to_str().expect("UTF-8")]);
+    assert!(failed.err.contains("cannot write manual pages"), "{}", failed.err);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The malloc that this command carries: a shared library, which is unpacked into the user's cache folder to be preloaded.
+//! The malloc that this command carries: a shared library. Where the same one is installed with the command that file is
+//! preloaded, else it is unpacked into the user's cache folder.
 //!
 //! # Invariants
 //! 1. A file is used only if it has the bytes that this command carries. They are compared each time.
@@ -30,6 +31,24 @@ pub const WHY_NOT: &str = env!("CORELOCAL_NO_MALLOC");
 /// Returns `true` if there is one.
 pub fn is_there() -> bool {
     !LIBRARY.is_empty()
+}
+
+/// Returns the path of the library that is installed with this command, below the same folder: packages have it in
+/// `lib/x86_64-linux-gnu`, other installations in `lib`. `None` if there is none that has the bytes of ours, or another
+/// user could exchange it.
+pub fn installed() -> Option<PathBuf> {
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok()?;
+    installed_beside(program.parent()?, LIBRARY)
+}
+
+fn installed_beside(folder: &Path, library: &[u8]) -> Option<PathBuf> {
+    let packages = format!("../lib/{}-linux-gnu", std::env::consts::ARCH);
+    let places = [packages.as_str(), "../lib"];
+    let mut found =
+        places.iter().filter_map(|place| folder.join(place).join(OURS).canonicalize().ok());
+    found.find(|path| {
+        path.ancestors().skip(1).all(is_trusted) && has_content(path, library).unwrap_or(false)
+    })
 }
 
 /// Returns the path of the unpacked library, and unpacks it first if necessary.

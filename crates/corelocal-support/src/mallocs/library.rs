@@ -4,6 +4,8 @@
 //! are Rust crates are where `rivals/build` leaves them.
 //!
 //! Invariants:
+//! - A command that is linked without a dynamic loader can ask none. It takes files by their path alone, if `malloc` is
+//!   among their symbols.
 //! - An error is a sentence that says what to do.
 //! - What the user names is used as it is.
 
@@ -15,7 +17,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
 use super::carried::{self, OURS};
-use super::{CAN_ASK, Malloc, elf};
+use super::{CAN_ASK, Malloc, elf, symbols};
 use crate::output::{one_line, path_line};
 use crate::process::child;
 
@@ -170,8 +172,11 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
 pub fn ours() -> anyhow::Result<Malloc> {
     let library = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
-        None if carried::is_there() => checked(&carried::unpacked()?)
-            .context("the command's own malloc; XDG_CACHE_HOME names another folder for it")?,
+        None if carried::is_there() => match carried::installed() {
+            Some(path) => checked(&path)?,
+            None => checked(&carried::unpacked()?)
+                .context("the command's own malloc; XDG_CACHE_HOME names another folder for it")?,
+        },
         None => {
             let found = beside_this_program(&["", "deps"], OURS).with_context(|| {
                 format!(
@@ -275,6 +280,12 @@ fn checked(path: &Path) -> anyhow::Result<PathBuf> {
             "the path of {name} contains a colon, a space or invalid text, which LD_PRELOAD cannot contain; \
              copy it elsewhere"
         );
+    }
+    if !CAN_ASK {
+        return match symbols::defines(&whole, "malloc") {
+            Ok(true) => Ok(whole),
+            _ => bail!("{name} defines no malloc"),
+        };
     }
     loaded(&text)
 }

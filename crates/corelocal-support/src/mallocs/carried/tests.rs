@@ -2,6 +2,29 @@
 
 use super::*;
 
+/// An installed library is used if it is ours, byte by byte, and no other user can exchange it.
+#[test]
+fn is_used_where_it_is_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().canonicalize().unwrap();
+    let bin = prefix.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let found = || installed_beside(&bin, b"library");
+    assert_eq!(found(), None);
+    for place in ["lib", &format!("lib/{}-linux-gnu", std::env::consts::ARCH)] {
+        let place = prefix.join(place);
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join(OURS), "library").unwrap();
+        assert_eq!(found(), Some(place.join(OURS)));
+        for mode in [0o777, 0o755] {
+            fs::set_permissions(&place, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(found().is_some(), mode == 0o755);
+        }
+        fs::write(place.join(OURS), "librarx").unwrap();
+        assert_eq!(found(), None);
+    }
+}
+
 #[test]
 fn is_unpacked_once_and_mended() {
     let folder = tempfile::tempdir().unwrap();

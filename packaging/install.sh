@@ -1,0 +1,78 @@
+#!/bin/sh
+# Installs corelocal from this folder, or removes it again.
+#
+#   ./install.sh             below $PREFIX, or /usr/local if that is not set; $DESTDIR is put in front of it
+#   ./install.sh --remove    removes what it installed there
+#
+# Nothing is started. A list of the files is kept in share/corelocal/files.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+prefix=${PREFIX:-/usr/local}
+case $prefix in
+    /*) ;;
+    *)
+        echo "PREFIX is \"$prefix\": give a path that begins with /" >&2
+        exit 2
+        ;;
+esac
+case $prefix in
+    *[!A-Za-z0-9/._+-]*)
+        echo "PREFIX is \"$prefix\": give a path of letters, digits and / . _ + -" >&2
+        exit 2
+        ;;
+esac
+place=${DESTDIR:-}$prefix
+list=$place/share/corelocal/files
+
+remove() {
+    if [ ! -f "$list" ]; then
+        echo "nothing is installed in $place: there is no $list" >&2
+        exit 1
+    fi
+    while read -r file; do rm -f "$place/$file"; done <"$list"
+    # Folders that hold nothing else; those that were there before have other files, or are left.
+    sed 's![^/]*$!!' "$list" | sort -ru | while read -r folder; do
+        while [ -n "$folder" ] && rmdir "$place/${folder%/}" 2>/dev/null; do
+            case ${folder%/} in */*) folder=${folder%/} folder=${folder%/*} ;; *) folder= ;; esac
+        done
+    done
+    echo "removed from $place"
+}
+
+case ${1:-} in
+    '') ;;
+    --remove)
+        remove
+        exit
+        ;;
+    *)
+        sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+        exit 2
+        ;;
+esac
+
+cd "$here/files"
+if ! mkdir -p "$place" 2>/dev/null || [ ! -w "$place" ]; then
+    echo "cannot write to $place: run this as a user who may, or set PREFIX, for example PREFIX=\$HOME/.local $0" >&2
+    exit 1
+fi
+# An older version may have other files.
+[ ! -f "$list" ] || remove >/dev/null
+mkdir -p "$place/share/corelocal"
+# First, so that an installation that stops half way can be removed.
+{
+    find . ! -type d | sed 's!^\./!!' | sort
+    echo share/corelocal/files
+} >"$list"
+find . -type d | while read -r folder; do mkdir -p "$place/$folder"; done
+find . ! -type d | while read -r file; do
+    # A program that runs keeps the old file.
+    rm -f "$place/$file"
+    case $file in
+        *.pc) sed "s!^prefix=.*!prefix=$prefix!" "$file" >"$place/$file" ;;
+        *.service) sed "s!@BINDIR@!$prefix/bin!" "$file" >"$place/$file" ;;
+        *) cp -P "$file" "$place/$file" ;;
+    esac
+done
+echo "installed in $place; $prefix/bin/corelocal doctor shows what this machine offers"

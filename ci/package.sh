@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packages: every crate that is published can be packed without a warning, has what crates.io and docs.rs show, and its
-# licences. The package corelocal-support has the sources of the malloc that it carries. `ci/arrive` installs these packages.
+# licences; all could be published now, where the network is there (`cargo publish --dry-run`). The package corelocal-support has the sources of the malloc that it carries. `ci/arrive` installs these packages.
 # Beside: it measures nothing, and compiles nothing.
 # Needs: cargo; python3 to read its metadata.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
@@ -29,6 +29,18 @@ choice=()
 while read -r name; do choice+=(-p "$name"); done <<<"$published"
 log=$(cargo package --no-verify --offline --locked --allow-dirty "${choice[@]}" 2>&1) || fail "$log"
 ! grep -A 3 '^warning' <<<"$log" >&2 || fail "cargo package warns"
+# What crates.io would be sent, in the order in which it is.
+if ! cargo publish --help | grep -q -- --workspace; then
+    echo "skipped: publish: this cargo publishes no workspaces"
+elif ! log=$(cargo publish --workspace --dry-run --no-verify --locked --allow-dirty 2>&1); then
+    grep -qiE 'network|could not resolve|timed out|failed to (connect|download|fetch)' <<<"$log" || fail "$log"
+    echo "skipped: publish: no network"
+else
+    ! grep -A 3 '^warning' <<<"$log" | grep -v 'aborting upload due to dry run\|^--$\|^   Uploading' >&2 || fail "cargo publish warns"
+    mapfile -t order < <(sed -nE 's/^ +Uploading ([^ ]+) .*/\1/p' <<<"$log")
+    [ $((2 * ${#order[@]})) = ${#choice[@]} ] || fail "not all are published: ${order[*]}"
+    echo "order of publication: ${order[*]}"
+fi
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 while read -r name; do
     files=$(tar -tzf "$target/package/$name-$version.crate")

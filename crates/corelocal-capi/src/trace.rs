@@ -89,8 +89,9 @@ unsafe fn site_of(at: *mut corelocal_site) -> Option<&'static Site> {
     }
     // SAFETY: by the contract.
     let (name, level) = unsafe { (CStr::from_ptr((*at).name), (*at).level) };
-    let name: &'static str = String::from(name.to_string_lossy()).leak();
-    let mut site = Site::new(Kind::Event, name);
+    let name: *mut str = Box::into_raw(name.to_string_lossy().into_owned().into_boxed_str());
+    // SAFETY: it is freed only if no other thread has seen the site, and with it.
+    let mut site = Site::new(Kind::Event, unsafe { &*name });
     if let Some(level) = level_of(level) {
         site = site.with_level(level);
     }
@@ -100,8 +101,10 @@ unsafe fn site_of(at: *mut corelocal_site) -> Option<&'static Site> {
     let site: *mut Site = match set {
         Ok(_) => fresh,
         Err(first) => {
-            // SAFETY: no other thread has seen it. Its name stays.
+            // SAFETY: no other thread has seen it.
             drop(unsafe { Box::from_raw(fresh) });
+            // SAFETY: its site is gone.
+            drop(unsafe { Box::from_raw(name) });
             first
         }
     };

@@ -30,13 +30,10 @@ remove() {
         echo "nothing is installed in $place: there is no $list" >&2
         exit 1
     fi
-    while read -r file; do rm -f "$place/$file"; done <"$list"
-    # Folders that hold nothing else; those that were there before have other files, or are left.
-    sed 's![^/]*$!!' "$list" | sort -ru | while read -r folder; do
-        while [ -n "$folder" ] && rmdir "$place/${folder%/}" 2>/dev/null; do
-            case ${folder%/} in */*) folder=${folder%/} folder=${folder%/*} ;; *) folder= ;; esac
-        done
-    done
+    made=$(cat "$list")
+    printf '%s\n' "$made" | grep -v '/$' | while read -r file; do rm -f "$place/$file"; done
+    # Folders that it made, the inner ones first, unless there is something else in them by now.
+    printf '%s\n' "$made" | grep '/$' | sort -r | while read -r folder; do rmdir "$place/$folder" 2>/dev/null || true; done
     echo "removed from $place"
 }
 
@@ -53,18 +50,21 @@ case ${1:-} in
 esac
 
 cd "$here/files"
-if ! mkdir -p "$place" 2>/dev/null || [ ! -w "$place" ]; then
+# An older version may have other files.
+[ ! -f "$list" ] || remove >/dev/null
+made=$(
+    find . ! -type d | sed 's!^\./!!' | sort
+    echo share/corelocal/files
+    { find . -type d && echo ./share/corelocal; } | sed 's!^\./!!' | sort -u | while read -r folder; do
+        [ -d "$place/$folder" ] || echo "$folder/" | sed 's!^\./$!/!'
+    done
+)
+if ! mkdir -p "$place/share/corelocal" 2>/dev/null || [ ! -w "$place" ]; then
     echo "cannot write to $place: run this as a user who may, or set PREFIX, for example PREFIX=\$HOME/.local $0" >&2
     exit 1
 fi
-# An older version may have other files.
-[ ! -f "$list" ] || remove >/dev/null
-mkdir -p "$place/share/corelocal"
 # First, so that an installation that stops half way can be removed.
-{
-    find . ! -type d | sed 's!^\./!!' | sort
-    echo share/corelocal/files
-} >"$list"
+printf '%s\n' "$made" >"$list"
 find . -type d | while read -r folder; do mkdir -p "$place/$folder"; done
 find . ! -type d | while read -r file; do
     # A program that runs keeps the old file.

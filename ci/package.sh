@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packages: every crate that is published can be packed without a warning, has what crates.io and docs.rs show, and its
-# licences; all could be published now, where the network is there (`cargo publish --dry-run`). The package corelocal-support has the sources of the malloc that it carries. `ci/arrive` installs these packages.
+# licences; all could be published now, where the network is there (`cargo publish --dry-run`). The package corelocal-support
+# has the sources of the malloc that it carries. `ci/arrive` installs these packages.
 # Beside: it measures nothing, and compiles nothing.
 # Needs: cargo; python3 to read its metadata.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"

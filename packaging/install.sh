@@ -50,9 +50,10 @@ case ${1:-} in
 esac
 
 cd "$here/files"
-# An older version may have other files.
-[ ! -f "$list" ] || remove >/dev/null
+# What an older version made: its folders are ours to remove, too, and files that this one lacks go at the end.
+older=$(cat "$list" 2>/dev/null || true)
 made=$(
+    printf '%s\n' "$older" | grep '/$' || true
     find . ! -type d | sed 's!^\./!!' | sort
     echo share/corelocal/files
     { find . -type d && echo ./share/corelocal; } | sed 's!^\./!!' | sort -u | while read -r folder; do
@@ -67,12 +68,17 @@ fi
 printf '%s\n' "$made" >"$list"
 find . -type d | while read -r folder; do mkdir -p "$place/$folder"; done
 find . ! -type d | while read -r file; do
-    # A program that runs keeps the old file.
-    rm -f "$place/$file"
+    # A program that runs keeps the old file, which stays until the new one is whole.
+    new=$place/$file.new
+    rm -f "$new"
     case $file in
-        *.pc) sed "s!^prefix=.*!prefix=$prefix!" "$file" >"$place/$file" ;;
-        *.service) sed "s!@BINDIR@!$prefix/bin!" "$file" >"$place/$file" ;;
-        *) cp -P "$file" "$place/$file" ;;
+        *.pc) sed "s!^prefix=.*!prefix=$prefix!" "$file" >"$new" ;;
+        *.service) sed "s!@BINDIR@!$prefix/bin!" "$file" >"$new" ;;
+        *) cp -P "$file" "$new" ;;
     esac
+    mv -f "$new" "$place/$file"
+done
+printf '%s\n' "$older" | grep -v '/$' | while read -r file; do
+    [ -z "$file" ] || printf '%s\n' "$made" | grep -qxF "$file" || rm -f "$place/$file"
 done
 echo "installed in $place; $prefix/bin/corelocal doctor shows what this machine offers"

@@ -172,9 +172,9 @@ pub fn named(name: &str) -> anyhow::Result<Malloc> {
 pub fn ours() -> anyhow::Result<Malloc> {
     let library = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => given(Path::new(&path)).with_context(|| format!("in {VARIABLE}"))?,
-        None if carried::is_there() => match carried::installed() {
-            Some(path) => checked(&path)?,
-            None => checked(&carried::unpacked()?)
+        None if carried::is_there() => match carried::installed().map(|path| checked(&path)) {
+            Some(Ok(path)) => path,
+            _ => checked(&carried::unpacked()?)
                 .context("the command's own malloc; XDG_CACHE_HOME names another folder for it")?,
         },
         None => {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # C: the C library as programs get it. Its test programs with GCC and Clang, unoptimised and optimised, shared and static,
-# under sanitizers, without critical sections; a plugin that is unloaded; pkg-config and CMake; what is exported; and
-# `corelocal check` on sections that a C compiler made.
+# under sanitizers, without critical sections, where the kernel refuses calls, where files cannot grow; a plugin that is
+# unloaded; pkg-config and CMake; the ports in examples/c; what is exported; and `corelocal check` on sections that a C
+# compiler made.
 # Needs: cargo, gcc, g++, clang, cmake, pkg-config, readelf and nm, installed through apt where they are missing.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.bash"
 
@@ -39,6 +40,7 @@ try() {
         fail "$name: $*"
     }
     output=$(timeout -s KILL 300 "$scratch/$name" "$scratch/recording" 2>&1) || fail "$name ($*): $output"
+    grep '^skipped: ' <<<"$output" || true
     count=$((count + 1))
 }
 
@@ -71,6 +73,7 @@ extern int not_empty;"
     done
 done
 try counter gcc -std=gnu99 -O2 -flto
+try limits gcc -std=gnu99 -O2
 
 for name in "${programs[@]}"; do
     try "$name" gcc -std=gnu99 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -95,7 +98,31 @@ for name in "${programs[@]}"; do
     # The library registers threads itself.
     GLIBC_TUNABLES=glibc.pthread.rseq=0 try "$name" clang -std=gnu99 -O2
 done
-echo "$count programs of ${#programs[@]} sources: all passed"
+echo "$count programs of $((${#programs[@]} + 1)) sources: all passed"
+
+gcc -O2 "${warnings[@]}" "$sources/refused.c" -o "$scratch/refused"
+# refuse CALLS: runs the programs as they are where the kernel refuses the calls, with libc's registration and with ours.
+refuse() {
+    local name tunables status=0
+    for tunables in '' glibc.pthread.rseq=0; do
+        for name in "${programs[@]}"; do
+            # A recording in memory is a memfd.
+            [ "$1 $name" != 'memfd_create,futex_waitv trace' ] || continue
+            output=$(GLIBC_TUNABLES=$tunables timeout -s KILL 300 "$scratch/refused" "$1" "$scratch/$name" \
+                "$scratch/recording" 2>&1) || status=$?
+            [ "$status" != 77 ] || {
+                echo "skipped: refused calls: no seccomp filter can be set"
+                return
+            }
+            [ "$status" = 0 ] || fail "$name without $1, tunables '$tunables': $output"
+        done
+    done
+}
+for calls in rseq rseq,membarrier,getcpu membarrier memfd_create,futex_waitv; do
+    refuse "$calls"
+done
+
+examples/c/compare 1 2 >"$scratch/ports" 2>&1 || fail "the ports: $(cat "$scratch/ports")"
 
 gcc -O2 -fPIC -shared "${warnings[@]}" "$sources/plugin.c" -o "$scratch/plugin.so" "${flags[@]}"
 gcc -O2 -pthread "${warnings[@]}" "$sources/unloading.c" -o "$scratch/unloading" -ldl

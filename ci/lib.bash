@@ -228,6 +228,17 @@ without_loader() {
     options=("${optimised[@]}" --target "$(host)")
 }
 
+# c_tests PREFIX LIBRARY DIRECTORY: the C library's tests as DIRECTORY/capi-NAME, linked statically with it, by PREFIXgcc.
+c_tests() {
+    local path name
+    mkdir -p "$3"
+    for path in crates/corelocal-capi/tests/c/{counter,area,histogram,containers,mutex,rcu,trace,process}.c; do
+        name=$(basename "$path" .c)
+        "$1gcc" -std=gnu99 -O2 -s -static -pthread -Wall -Wextra -Werror -Icrates/corelocal-capi/include "$path" \
+            -o "$3/capi-$name" "$2" -lgcc_eh -lm
+    done
+}
+
 # python_with NAME PACKAGE...: prints a Python that has these packages of PyPI, in an environment of this name in .cache/.
 # Fails where they are missing and cannot be had.
 python_with() {

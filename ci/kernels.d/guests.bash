@@ -157,11 +157,7 @@ build() {
     if has capi; then
         # The C library's tests, linked statically, with its sections inline.
         cargo build "${common[@]}" -p corelocal-capi
-        for path in crates/corelocal-capi/tests/c/{counter,area,containers,mutex,rcu,trace,process}.c; do
-            name=$(basename "$path" .c)
-            "${gcc}gcc" -std=gnu99 -O2 -static -pthread -Wall -Wextra -Werror -Icrates/corelocal-capi/include "$path" \
-                -o "$out/guest/tests/capi-$name" "$CARGO_TARGET_DIR/$triple/debug/libcorelocal_capi.a" -lgcc_eh -lm
-        done
+        c_tests "$gcc" "$CARGO_TARGET_DIR/$triple/debug/libcorelocal_capi.a" "$out/guest/tests"
     fi
     mkdir -p "$out/guest/"{lib,examples}
     if has malloc || has unloading; then

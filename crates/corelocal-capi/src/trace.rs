@@ -11,6 +11,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use corelocal::foreign::{site_state, trace_start};
@@ -262,9 +263,11 @@ pub unsafe extern "C" fn corelocal_trace_switch(pattern: *const c_char, every: u
     }
 }
 
-/// Writes the last events to a file, which replaces one of that name once it is whole. `corelocal trace view` shows it.
+/// Writes the last events to a file, which replaces a recording of that name once it is whole. `corelocal trace view` shows
+/// it.
 ///
-/// Returns the number of bytes, or a negative error number. Allocates; not for signal handlers.
+/// Returns the number of bytes, -ENOTCONN if nothing is recorded, -EEXIST if the file is there and is no recording, or
+/// another negative error number, such as -ENOSPC. Allocates; not for signal handlers.
 ///
 /// # Safety
 /// - See the crate's invariant 3.
@@ -275,8 +278,17 @@ pub unsafe extern "C" fn corelocal_trace_dump(path: *const c_char) -> i64 {
     let path = unsafe { CStr::from_ptr(path) };
     match trace::dump(Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()))) {
         Ok(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
-        Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        Err(error) => -i64::from(number_of(&error)),
     }
+}
+
+/// Returns the error's number: the kernel's, or one for what the library found.
+fn number_of(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        ErrorKind::NotConnected => libc::ENOTCONN,
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        _ => libc::EIO,
+    })
 }
 
 /// Waits until what was recorded before the call is in the file of a recording to disk. Returns 0, or a negative error
@@ -285,7 +297,7 @@ pub unsafe extern "C" fn corelocal_trace_dump(path: *const c_char) -> i64 {
 pub extern "C" fn corelocal_trace_flush() -> c_int {
     match trace::flush() {
         Ok(()) => 0,
-        Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        Err(error) => -number_of(&error),
     }
 }
 

@@ -98,9 +98,11 @@ int corelocal_trace_start(const char *options,
 int corelocal_trace_switch(const char *pattern,
                            uint32_t every);
 
-/* Writes the last events to a file, which replaces one of that name once it is whole. `corelocal trace view` shows it.
+/* Writes the last events to a file, which replaces a recording of that name once it is whole. `corelocal trace view` shows
+ * it.
  *
- * Returns the number of bytes, or a negative error number. Allocates; not for signal handlers. */
+ * Returns the number of bytes, -ENOTCONN if nothing is recorded, -EEXIST if the file is there and is no recording, or
+ * another negative error number, such as -ENOSPC. Allocates; not for signal handlers. */
 int64_t corelocal_trace_dump(const char *path);
 
 /* Waits until what was recorded before the call is in the file of a recording to disk. Returns 0, or a negative error

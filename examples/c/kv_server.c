@@ -1,8 +1,8 @@
 /* A small key-value server in the manner of Valkey: each I/O thread reads commands from its connections, carries them out and
  * counts. How it counts is in the header that STATS names, the only thing in which two builds differ:
  *
- *     kv_stats_thread.h   each thread has its own counters, beside those of the next thread
- *     kv_stats_padded.h   the same, each thread's on cache lines of its own
+ *     kv_stats_thread.h   each thread has a place of its own, beside that of the next thread
+ *     kv_stats_padded.h   the same, each thread's places on cache lines of their own
  *     kv_stats.h          one set of corelocal's counters
  *
  *     cc -O2 -pthread -DSTATS='"kv_stats.h"' kv_server.c $(pkg-config --cflags --libs corelocal) -o kv_server
@@ -24,10 +24,12 @@
 /* What the server counts. */
 enum stat { COMMANDS, CALLS_GET, CALLS_SET, CALLS_DEL, HITS, MISSES, BYTES_IN, BYTES_OUT, USED_MEMORY, STAT_COUNT };
 
+enum { THREADS_MAX = 512 };
+
 /* Has stats_start(threads), stats_thread(index), stats_add(stat, n) and stats_get(stat). */
 #include STATS
 
-enum { THREADS_MAX = 512, KEYS = 1024, TEXT_MAX = 24, BATCH = 256, BUFFER = 64 * 1024 };
+enum { KEYS = 1024, TEXT_MAX = 24, BATCH = 256, BUFFER = 64 * 1024 };
 
 /* An I/O thread, its table and its connection. */
 struct worker {

@@ -146,7 +146,7 @@ static void *ask(void *argument)
         write_all(worker->client, batch, len);
         for (int lines = 0; lines < BATCH;) {
             const ssize_t got = read(worker->client, answers, sizeof answers);
-            if (got <= 0 && errno != EINTR)
+            if (got == 0 || (got < 0 && errno != EINTR))
                 fail("read");
             for (ssize_t j = 0; j < got; j++)
                 lines += answers[j] == '\n';

@@ -85,7 +85,7 @@ static void full_disk(void)
 int main(int count, char **arguments)
 {
     CHECK(count == 2);
-    /* First, as a thread may have a mount namespace of its own only while it is alone. */
+    /* First: a child of a process that records, records, too. */
     in_child(full_disk);
     file_size(arguments[1]);
     CHECK(corelocal_counter_get(&counter) == 20020);

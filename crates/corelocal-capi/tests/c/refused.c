@@ -3,14 +3,13 @@
  *     refused rseq,membarrier PROGRAM ARGUMENT...
  *
  * Each of the calls fails with EPERM. Exits with 77 where no filter can be set. */
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <errno.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

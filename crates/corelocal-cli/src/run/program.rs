@@ -141,7 +141,17 @@ impl Program {
                 path_line(library),
                 brings.kind()
             ))),
-            _ => Ok(()),
+            _ => match (elf::libc_of(&program), elf::libc_of(library)) {
+                (Some(libc), Some(other)) if libc != other => Err(Refusal::unfit(format!(
+                    "{shown} is linked with {}, the malloc {} with {}; preload a malloc that was built for {} \
+                     (docs/porting.md)",
+                    libc.name(),
+                    path_line(library),
+                    other.name(),
+                    libc.name()
+                ))),
+                _ => Ok(()),
+            },
         }
     }
 

@@ -11,10 +11,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use object::elf::{
-    self, EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC64, EM_RISCV, EM_S390, EM_X86_64,
-    PT_DYNAMIC, PT_INTERP,
+    self, DT_NEEDED, EM_386, EM_AARCH64, EM_ARM, EM_LOONGARCH, EM_PPC64, EM_RISCV, EM_S390,
+    EM_X86_64, PT_DYNAMIC, PT_INTERP,
 };
-use object::read::elf::{FileHeader, ProgramHeader as _};
+use object::read::elf::{Dyn as _, FileHeader, ProgramHeader as _};
 use object::{Endianness, FileKind, ReadCache};
 
 /// An ELF file.
@@ -99,6 +99,65 @@ fn head<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> Option<El
         has_loader: has(PT_INTERP),
         is_dynamic: has(PT_DYNAMIC),
     })
+}
+
+/// A libc, as far as they have to be told apart: a library of one cannot be loaded beside the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Libc {
+    /// GNU's.
+    Glibc,
+    /// Alpine's, among others.
+    Musl,
+}
+
+impl Libc {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Libc::Glibc => "glibc",
+            Libc::Musl => "musl",
+        }
+    }
+
+    /// Returns the libc of which the loader, or the library itself, has this name.
+    fn of(file: &[u8]) -> Option<Libc> {
+        let name = file.rsplit(|&byte| byte == b'/').next()?;
+        if name.starts_with(b"ld-linux") || name == b"libc.so.6" {
+            Some(Libc::Glibc)
+        } else if name.starts_with(b"ld-musl-")
+            || name.starts_with(b"libc.musl-")
+            || name == b"libc.so"
+        {
+            Some(Libc::Musl)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns the libc that a program or library is linked with: `None` if neither its loader nor what it needs tells.
+pub fn libc_of(path: &Path) -> Option<Libc> {
+    let file = ReadCache::new(open(path).ok()?);
+    match FileKind::parse(&file).ok()? {
+        FileKind::Elf32 => linked::<elf::FileHeader32<Endianness>>(&file),
+        FileKind::Elf64 => linked::<elf::FileHeader64<Endianness>>(&file),
+        _ => None,
+    }
+}
+
+fn linked<H: FileHeader<Endian = Endianness>>(file: &ReadCache<File>) -> Option<Libc> {
+    let head = H::parse(file).ok()?;
+    let endian = head.endian().ok()?;
+    let headers = head.program_headers(endian, file).ok()?;
+    let loader = headers.iter().find_map(|header| header.interpreter(endian, file).ok().flatten());
+    if let Some(libc) = loader.and_then(Libc::of) {
+        return Some(libc);
+    }
+    let sections = head.sections(endian, file).ok()?;
+    let (entries, link) = sections.dynamic(endian, file).ok()??;
+    let names = sections.strings(endian, file, link).ok()?;
+    let needed = entries.iter().filter(|entry| entry.tag32(endian) == Some(DT_NEEDED));
+    needed.filter_map(|entry| names.get(entry.val32(endian)?).ok()).find_map(Libc::of)
 }
 
 /// Returns what follows `#!` in a script; `None` if the file is none.

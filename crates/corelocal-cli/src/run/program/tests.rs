@@ -70,6 +70,25 @@ fn static_programs_are_refused() {
 }
 
 #[test]
+fn programs_of_another_libc_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = fs::read(Program::find(OsStr::new("true")).unwrap().path).unwrap();
+    let (loader, other) = (b"/ld-linux-", b"/ld-musl-x");
+    let Some(at) = bytes.windows(loader.len()).position(|window| window == loader) else {
+        return eprintln!(
+            "skipped: programs_of_another_libc_are_refused: true(1) has no loader of glibc"
+        );
+    };
+    assert!(file(dir.path(), "same", &bytes, 0o755).takes(&malloc()).is_ok());
+    bytes[at..at + other.len()].copy_from_slice(other);
+    let program = file(dir.path(), "other", &bytes, 0o755);
+    let refusal = program.takes(&malloc()).unwrap_err();
+    assert_eq!(refusal.code, 126);
+    assert!(refusal.why.to_string().contains("is linked with musl"), "{}", refusal.why);
+    assert!(program.takes(&Malloc::of_libc()).is_ok());
+}
+
+#[test]
 fn scripts_lead_to_programs() {
     let dir = tempfile::tempdir().unwrap();
     for (line, expected) in [

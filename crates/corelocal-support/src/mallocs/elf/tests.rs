@@ -57,6 +57,47 @@ fn this_program() {
 }
 
 #[test]
+fn libcs() {
+    for (name, libc) in [
+        ("/lib64/ld-linux-x86-64.so.2", Some(Libc::Glibc)),
+        ("/lib/ld-linux-aarch64.so.1", Some(Libc::Glibc)),
+        ("libc.so.6", Some(Libc::Glibc)),
+        ("/lib/ld-musl-x86_64.so.1", Some(Libc::Musl)),
+        ("libc.musl-x86_64.so.1", Some(Libc::Musl)),
+        ("libc.so", Some(Libc::Musl)),
+        ("libgcc_s.so.1", None),
+        ("", None),
+    ] {
+        assert_eq!(Libc::of(name.as_bytes()), libc, "{name}");
+    }
+    let own = if cfg!(target_env = "musl") { Libc::Musl } else { Libc::Glibc };
+    let expected = (!cfg!(target_feature = "crt-static")).then_some(own);
+    assert_eq!(libc_of(Path::new("/proc/self/exe")), expected);
+    assert_eq!(libc_of(Path::new("/proc/self/maps")), None);
+    assert_eq!(libc_of(Path::new("/no/such/file")), None);
+}
+
+#[test]
+fn a_library_tells_its_libc_by_what_it_needs() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mut files = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    let Some(library) = files.find(|path| path.contains("/libgcc_s")) else {
+        return eprintln!(
+            "skipped: a_library_tells_its_libc_by_what_it_needs: no library is loaded"
+        );
+    };
+    assert_eq!(libc_of(Path::new(library)), Some(Libc::Glibc));
+    // Cut anywhere it gives an answer.
+    let bytes = fs::read(library).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut");
+    for len in (0..bytes.len()).step_by(997) {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let _ = libc_of(&path);
+    }
+}
+
+#[test]
 fn a_fifo_holds_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");

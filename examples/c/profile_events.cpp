@@ -53,6 +53,17 @@ private:
     shared_counters &process;
 };
 
+// Threads that end before what they use, also where one cannot be started.
+struct threads_that_end : std::vector<std::thread> {
+    void join()
+    {
+        for (auto &thread : *this)
+            if (thread.joinable())
+                thread.join();
+    }
+    ~threads_that_end() { join(); }
+};
+
 // One thread of a query, which reads blocks. Seven events each.
 void read_a_block(thread_counters &counters, std::size_t block)
 {
@@ -79,7 +90,7 @@ int main(int count, char **words)
     try {
         shared_counters process, user;
         std::vector<double> nanoseconds(static_cast<std::size_t>(threads));
-        std::vector<std::thread> running;
+        threads_that_end running;
         for (auto &used : nanoseconds)
             running.emplace_back([&] {
                 thread_counters counters(user, process);
@@ -91,8 +102,7 @@ int main(int count, char **words)
                 clock_gettime(CLOCK_THREAD_CPUTIME_ID, &until);
                 used = static_cast<double>(until.tv_sec - from.tv_sec) * 1e9 + static_cast<double>(until.tv_nsec - from.tv_nsec);
             });
-        for (auto &thread : running)
-            thread.join();
+        running.join();
         double sum = 0;
         for (const double used : nanoseconds)
             sum += used;

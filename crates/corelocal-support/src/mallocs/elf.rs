@@ -1,9 +1,9 @@
-//! What a file is, as far as preloading depends on it: the head of an ELF file, and no more.
+//! What a file is, as far as preloading depends on it: the head of an ELF file, and which libc it is linked with.
 //!
 //! Invariants:
 //! - Any bytes whatever give an answer; nothing here panics.
 //! - No FIFO or device is read, which could hold this process up.
-//! - Of a file of any size no more is read than its headers.
+//! - Of a file of any size no more is read than its headers, and for the libc its dynamic section and the names there.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
